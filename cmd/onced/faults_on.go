@@ -1,0 +1,77 @@
+//go:build faults
+
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/onced/onced/storage/bolt"
+)
+
+// The switches of a build with the tag faults are files in the folder that
+// ONCED_FAULTS names: a switch is on while its file is there.
+const (
+	faultDieBeforeCommit = "die-before-commit" // kill -9 before anything is written
+	faultDieBeforeAnswer = "die-before-answer" // kill -9 after the sync, before any answer
+	faultHoldSync        = "hold-sync"
+	faultFailSync        = "fail-sync"
+	faultDiskFull        = "disk-full"
+	faultSlowCommit      = "slow-commit" // each commit takes 50 ms longer
+)
+
+const (
+	slowCommit  = 50 * time.Millisecond
+	switchCheck = 2 * time.Millisecond
+)
+
+type faultFolder string
+
+func (f faultFolder) on(name string) bool {
+	_, err := os.Stat(filepath.Join(string(f), name))
+	return err == nil
+}
+
+func withFaults(o bolt.Options) bolt.Options {
+	f := faultFolder(os.Getenv("ONCED_FAULTS"))
+	if f == "" {
+		return o
+	}
+	return o.WithFaults(bolt.Faults{
+		BeforeCommit: func() error {
+			if f.on(faultDieBeforeCommit) {
+				die()
+			}
+			if f.on(faultDiskFull) {
+				return bolt.DiskFull
+			}
+			return nil
+		},
+		AfterCommit: func() error {
+			for f.on(faultHoldSync) {
+				time.Sleep(switchCheck)
+			}
+			if f.on(faultSlowCommit) {
+				time.Sleep(slowCommit)
+			}
+			if f.on(faultFailSync) {
+				return errors.New("fault switch: the sync failed")
+			}
+			return nil
+		},
+		BeforeAnswer: func() {
+			if f.on(faultDieBeforeAnswer) {
+				die()
+			}
+		},
+	})
+}
+
+// die ends the process as kill -9 does.
+func die() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
+}
