@@ -1,0 +1,113 @@
+package memory
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/onced/onced"
+	"github.com/onced/onced/storage"
+)
+
+// image is the durable state of a store. What its maps and slices hold is never
+// changed, only replaced: readers may be looking at it.
+type image struct {
+	Meta    storage.Meta
+	Newest  time.Time // of all stamps
+	Fence   uint64    // the newest one that a plan used
+	Records map[string]cell
+	Twins   map[string]twinCell
+	Audit   []onced.AuditEntry
+}
+
+// cell is a stored record: what was put, or bytes that nobody can read.
+type cell struct {
+	Record *onced.Record // nil: unreadable
+	Bytes  []byte
+}
+
+// readable reports whether this build knows what the cell holds.
+func (c cell) readable() bool { return c.Record != nil && c.Record.State.Known() }
+
+// twinCell is a stored twin entry: what was put, or bytes that nobody can read.
+type twinCell struct {
+	Entry *onced.TwinEntry // nil: unreadable
+	Bytes []byte
+}
+
+// load fills in what the view shows of the target.
+func (i *image) load(v *onced.View, t storage.Target) {
+	if c, ok := i.Records[string(t.ID.Encode())]; ok {
+		if v.Unreadable = !c.readable(); !v.Unreadable {
+			v.Record = cloneRecord(c.Record)
+		}
+	}
+	if t.Twin == nil {
+		return
+	}
+	v.TwinID = clonePointer(t.Twin)
+	if c, ok := i.Twins[string(t.Twin.Encode())]; ok {
+		v.Twin, v.TwinUnreadable = cloneTwin(c.Entry), c.Entry == nil
+	}
+}
+
+// checkPlan refuses a plan that reaches beyond its view, that contradicts itself,
+// or that would replace or remove what this build cannot read.
+func checkPlan(v onced.View, p onced.Plan) error {
+	record, twin := p.Put != nil || p.Delete, p.PutTwin != nil || p.DeleteTwin
+	switch {
+	case p.Put != nil && p.Delete || p.PutTwin != nil && p.DeleteTwin:
+		return fmt.Errorf("memory: the plan for %v both puts and deletes", v.ID)
+	case record && v.Unreadable:
+		return fmt.Errorf("memory: the plan changes the record of %v, which cannot be read", v.ID)
+	case twin && v.TwinUnreadable:
+		return fmt.Errorf("memory: the plan changes the twin entry of %v, which cannot be read", v.ID)
+	case p.Put != nil && p.Put.ID != v.ID:
+		return fmt.Errorf("memory: the plan for %v puts the record of %v", v.ID, p.Put.ID)
+	case twin && v.TwinID == nil:
+		return fmt.Errorf("memory: the plan for %v changes a twin entry, and the update named none", v.ID)
+	case p.PutTwin != nil && p.PutTwin.ID != *v.TwinID:
+		return fmt.Errorf("memory: the plan for %v puts another twin entry than the update named", v.ID)
+	}
+	return nil
+}
+
+// apply carries out a plan that was checked.
+func (i *image) apply(v onced.View, p onced.Plan) {
+	id := string(v.ID.Encode())
+	switch {
+	case p.Put != nil:
+		i.Records[id] = cell{Record: cloneRecord(p.Put)}
+	case p.Delete:
+		delete(i.Records, id)
+	}
+	switch {
+	case p.PutTwin != nil:
+		i.Twins[string(v.TwinID.Encode())] = twinCell{Entry: cloneTwin(p.PutTwin)}
+	case p.DeleteTwin:
+		delete(i.Twins, string(v.TwinID.Encode()))
+	}
+	if p.UsesFence {
+		i.Fence = v.NextFence
+	}
+	if p.Audit != nil {
+		i.Audit = append(i.Audit, *p.Audit)
+	}
+}
+
+// clone returns an image that later changes of this one do not reach.
+func (i *image) clone() image {
+	c := *i
+	c.Meta = cloneMeta(i.Meta)
+	c.Records, c.Twins = maps.Clone(i.Records), maps.Clone(i.Twins)
+	c.Audit = slices.Clone(i.Audit)
+	return c
+}
+
+// stamp remembers the time of a change.
+func (i *image) stamp(now time.Time) {
+	if now.After(i.Newest) {
+		i.Newest = now
+	}
+}

@@ -1,0 +1,155 @@
+// Package storage is the contract between the server and the engines that keep
+// its records: a durable map with an atomic update of one record and one twin
+// entry by a pure function, reads that see only durable state, a time-ordered
+// scan, and a few facts about the store itself.
+//
+// The state machine runs inside the update function. A backend knows nothing of
+// claims: it loads, runs, writes and syncs.
+//
+// Every "must" below is a test in package storagetest, which each backend passes.
+package storage
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/onced/onced"
+)
+
+// Errors of a store. Backends wrap them with what happened; callers use
+// [errors.Is]. A domain refusal is never an error of the store.
+var (
+	// ErrFull: the disk is full. Nothing was written, and the store goes on.
+	ErrFull = errors.New("storage full")
+	// ErrFailed: a write or sync failed in a way that leaves its outcome unknown.
+	// Nothing more is answered; the process must stop.
+	ErrFailed = errors.New("storage failed, the outcome of the last writes is unknown")
+	// ErrClosed: the store is closing or closed. Nothing was written.
+	ErrClosed = errors.New("storage closed")
+)
+
+// Target names what one update locks, loads and may change.
+type Target struct {
+	ID   onced.Identity
+	Twin *onced.TwinID // nil: no twin entry
+}
+
+// UpdateFunc decides an update. It must be pure, and may be run more than once;
+// only the plan of its last run is applied. A panic reaches the caller of
+// Update, as a panic or as an error; nothing is written, and the store goes on.
+type UpdateFunc func(onced.View) onced.Plan
+
+// Store is a durable keyspace. All methods may be called concurrently.
+type Store interface {
+	// Update locks what the target names, runs fn on it and applies its plan
+	// atomically. It must return only after the state that fn decided on, and
+	// what it changed, is durable, also when the plan changes nothing: a refusal
+	// must not leave before the state it was decided on cannot be lost.
+	// View.Now must be read after the lock was taken, and must not be before the
+	// record's UpdateTime. View.NextFence must be
+	// greater than every fence that any plan of any generation has used; it is
+	// used up only by a plan that says so, and gaps are allowed.
+	// A plan for what the target does not name, over what this build cannot read,
+	// or that both puts and deletes is refused with an error, and nothing of it is
+	// written.
+	// When ctx ends before the update was taken up, nothing is written and the
+	// context's error is returned; after that the update is carried through.
+	Update(ctx context.Context, t Target, fn UpdateFunc) error
+
+	// Get reads the record of one operation. It must see every update that
+	// returned before Get was called, must never see one that is not yet durable,
+	// and costs no sync. An absent record gives a view without one.
+	Get(ctx context.Context, id onced.Identity) (onced.View, error)
+
+	// ScanIdentity reads up to limit records whose encoded identity begins with
+	// prefix, in encoded order, after the cursor. Like Get it sees only durable
+	// state; no read transaction outlives the call. What this build cannot read
+	// is shown as unreadable, and the scan goes on past it.
+	ScanIdentity(ctx context.Context, prefix []byte, cursor Cursor, limit int) (Page, error)
+
+	// ScanDue lists up to limit index entries of one kind that are due at or
+	// before a moment, in time order, after the cursor; those of one moment in any
+	// fixed order. The entries are hints: the
+	// caller decides again inside an Update.
+	ScanDue(ctx context.Context, kind onced.DueKind, before time.Time, cursor Cursor, limit int) (DuePage, error)
+
+	// Meta reads the facts about the store.
+	Meta(ctx context.Context) (Meta, error)
+
+	// UpdateMeta changes the facts about the store atomically and durably.
+	// A change of Generation or HistoryStart is refused with an error.
+	UpdateMeta(ctx context.Context, fn func(Meta) Meta) error
+
+	// ScanAudit reads up to limit audit entries in the order in which they were
+	// made, after the cursor.
+	ScanAudit(ctx context.Context, cursor Cursor, limit int) (AuditPage, error)
+
+	// Backup writes a consistent copy of the store's durable state, what this
+	// build cannot read included.
+	Backup(ctx context.Context, w io.Writer) error
+
+	// Failed is closed when the store has failed (ErrFailed) and the process must
+	// stop. It is never closed by Close.
+	Failed() <-chan struct{}
+
+	// Close lets running updates end, syncs, and frees the store. A second call
+	// does nothing.
+	Close() error
+}
+
+// Cursor is where a scan goes on; nil is the beginning. It is opaque and may be
+// given back to any later call of the same scan, whatever was written since. One
+// that no scan gave must not show anything that the scan would not have shown.
+type Cursor []byte
+
+// Page is a bounded part of a scan by identity. Next is nil at the end, and only
+// there is a page empty.
+type Page struct {
+	Views []onced.View
+	Next  Cursor
+}
+
+// Due is an index entry: the operation, or the twin entry, that is due.
+type Due struct {
+	At   time.Time
+	ID   onced.Identity
+	Twin *onced.TwinID // for [onced.DueTwin]
+}
+
+// DuePage is a bounded part of a scan by due time. Next is nil at the end.
+type DuePage struct {
+	Due  []Due
+	Next Cursor
+}
+
+// AuditPage is a bounded part of the audit trail. Next is nil at the end.
+type AuditPage struct {
+	Entries []onced.AuditEntry
+	Next    Cursor
+}
+
+// Meta is what a store knows of itself, as it is persisted.
+type Meta struct {
+	Generation   uint64
+	HistoryStart time.Time
+	ReplacesLost bool
+	// BlindUntil is the end of what a restore forgot; zero when nothing is blind.
+	BlindUntil time.Time
+	// Memories are the persisted memories of namespaces; "" stands for all that
+	// are not configured.
+	Memories map[string]onced.Memory
+}
+
+// Epoch returns the facts as transitions see them.
+func (m Meta) Epoch(servingSince time.Time) onced.Epoch {
+	return onced.Epoch{
+		Generation: m.Generation, HistoryStart: m.HistoryStart, ReplacesLost: m.ReplacesLost,
+		BlindUntil: m.BlindUntil, ServingSince: servingSince,
+	}
+}
+
+// FirstFence returns the fence below all fences of a generation: the generation
+// in the high bits, so that a restore's fences are above all earlier ones.
+func FirstFence(generation uint64) uint64 { return generation << 32 }
