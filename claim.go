@@ -178,16 +178,19 @@ func (o *operation) rerunnable() bool {
 // until an operator releases or reopens it.
 func (o *operation) exhausted() bool { return o.r.Attempt-o.r.AttemptBase >= MaxAttempts }
 
-// doubtSince is the moment from which a takeover is timed.
+// doubtSince is the moment from which a takeover is timed: the effective end of
+// the lease, or when the doubt came up. Of a restored record it is not before the
+// store was ready again: an attempt that the backup does not know may have
+// executed until then.
 func (o *operation) doubtSince() time.Time {
-	switch o.row {
-	case rowLapsed:
-		return later(o.leaseEnd(), o.r.DoubtTime)
-	case rowRestoredReleased:
-		return o.v.Epoch.ServingSince
-	default:
-		return o.r.DoubtTime
+	since := o.r.DoubtTime
+	if o.row == rowLapsed {
+		since = later(since, o.leaseEnd())
 	}
+	if o.restored() {
+		since = later(since, o.v.Epoch.ServingSince)
+	}
+	return since
 }
 
 // grantNew is a grant that no attempt came before, as far as is known: the twin
@@ -213,9 +216,10 @@ func (o *operation) grantNew(c ClaimRequest, before State) (Plan, ClaimAnswer, e
 }
 
 // grant gives the claim away: a new attempt with a new fence. A takeover leaves
-// the operation in doubt, a plain grant has none.
+// the operation in doubt and keeps what a former holder reported and the progress
+// that one left; a plain grant has none of it.
 func (o *operation) grant(c ClaimRequest, takeover bool) (Plan, ClaimAnswer, error) {
-	r, before, contradicted, checkpoint := o.r, o.r.State, o.r.Contradicted, o.r.Checkpoint
+	r, former := o.r, *o.r
 	o.clear()
 	r.State = StatePending
 	r.Attempt++
@@ -224,18 +228,19 @@ func (o *operation) grant(c ClaimRequest, takeover bool) (Plan, ClaimAnswer, err
 	r.Holder, r.ClaimTime = c.Holder, o.now
 	outcome := OutcomeGranted
 	if takeover {
-		r.Contradicted, r.Checkpoint, outcome = contradicted, checkpoint, OutcomeTakenOver
+		r.Checkpoint, outcome = former.Checkpoint, OutcomeTakenOver
+		if former.Contradicted {
+			r.Contradicted, r.DoubtTime = true, former.DoubtTime
+		}
 	} else if r.FirstClaimTime.IsZero() {
 		r.FirstClaimTime = o.now
 	}
 	r.Attempts = append(r.Attempts, Attempt{Number: r.Attempt, Token: c.Token, Fence: r.Fence, Holder: c.Holder, ClaimTime: o.now})
 	o.row = rowLive
-	plan := o.put(before)
+	plan := o.put(former.State)
 	plan.UsesFence = true
 	a := o.answer(outcome, presentHolder)
-	if takeover {
-		a.Checkpoint = checkpoint
-	}
+	a.Checkpoint = r.Checkpoint
 	return plan, a, nil
 }
 

@@ -13,14 +13,20 @@ func expiries(r *Record, p Policy) (result, key time.Time) {
 		later(r.KeyExpire, r.SettleTime.Add(p.KeyRetention))
 }
 
-// expired reports whether the key is no longer remembered. Unsettled operations
-// never expire.
-func expired(r *Record, p Policy, expiryTime time.Time) bool {
-	if !r.State.Known() || r.State.Unsettled() {
+// expires reports whether the record may be forgotten at all. Unsettled
+// operations never are, nor is what a restore made unsettled: a RELEASED of an
+// earlier generation stays until it is taken over or resolved.
+func expires(v View) bool {
+	return v.Record.State.Settled() || v.Record.State == StateReleased && !v.restored()
+}
+
+// expired reports whether the key is no longer remembered.
+func expired(v View, p Policy) bool {
+	if !expires(v) {
 		return false
 	}
-	_, key := expiries(r, p)
-	return !expiryTime.Before(key)
+	_, key := expiries(v.Record, p)
+	return !v.ExpiryTime.Before(key)
 }
 
 // dropExpiredBytes makes a settled record a tombstone when result retention has
@@ -52,10 +58,10 @@ func dropBytes(r *Record) {
 // longer retention keeps, so that the index moves with it.
 func Sweep(v View, p Policy) Plan {
 	r := v.Record
-	if v.Unreadable || r == nil || !r.State.Known() || r.State.Unsettled() {
+	if v.Unreadable || r == nil || !expires(v) {
 		return Plan{}
 	}
-	if expired(r, p, v.ExpiryTime) {
+	if expired(v, p) {
 		return Plan{Delete: true}
 	}
 	next := r.clone()

@@ -1,6 +1,7 @@
 package onced
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -63,8 +64,9 @@ func NamespacePrefix(namespace string) []byte {
 }
 
 // ParseIdentity reads what [Identity.Encode] wrote. Anything else is an error.
-func ParseIdentity(b []byte) (Identity, error) {
+func ParseIdentity(encoded []byte) (Identity, error) {
 	var parts [3]string
+	b := encoded
 	for i := range parts {
 		n, used := binary.Uvarint(b)
 		if used <= 0 || n > uint64(len(b)-used) {
@@ -75,10 +77,14 @@ func ParseIdentity(b []byte) (Identity, error) {
 	if len(b) != 0 {
 		return Identity{}, errors.New("identity: trailing bytes")
 	}
-	return Identity{Namespace: parts[0], Key: parts[1], Method: parts[2]}, nil
+	id := Identity{Namespace: parts[0], Key: parts[1], Method: parts[2]}
+	if !bytes.Equal(id.Encode(), encoded) {
+		return Identity{}, errors.New("identity: a length is not in its shortest form")
+	}
+	return id, nil
 }
 
-// Validate reports the first part that is out of bounds, as a sentence.
+// Validate reports every part that is out of bounds, a sentence each.
 func (id Identity) Validate() error {
 	return errors.Join(ValidateNamespace(id.Namespace), ValidateKey(id.Key), ValidateMethod(id.Method))
 }

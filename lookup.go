@@ -66,6 +66,9 @@ func Show(v View, p Policy) (op *Operation, ok bool, err error) {
 // show returns the working copy as it is to be seen.
 func (o *operation) show() *Operation {
 	op := &Operation{Record: *o.r}
+	if o.row.settled() || o.row == rowReleased {
+		op.ResultExpire, op.KeyExpire = expiries(o.r, o.p)
+	}
 	switch o.row {
 	case rowLive:
 		op.LeaseRemaining = max(0, o.leaseEnd().Sub(o.now))

@@ -111,8 +111,8 @@ func (p Policy) Validate() error {
 	return errors.Join(errs...)
 }
 
-// CheckLease returns the lease in force for one that was asked for (zero and
-// negative ones included), or says what its bounds are.
+// CheckLease reports whether a lease that was asked for lies within the bounds;
+// zero and negative ones do not.
 func (p Policy) CheckLease(d time.Duration) error {
 	if d < p.MinLease || d > p.MaxLease {
 		return fmt.Errorf("lease %v must lie within %v to %v; leave it unset for %v", d, p.MinLease, p.MaxLease, p.DefaultLease)

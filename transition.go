@@ -47,13 +47,13 @@ func open(v View, p Policy) (*operation, error) {
 	if v.Unreadable || v.Record != nil && !v.Record.State.Known() {
 		return nil, refuseUnreadable(v.ID)
 	}
-	if v.Record == nil || expired(v.Record, p, v.ExpiryTime) {
+	if v.Record == nil || expired(v, p) {
 		return o, nil
 	}
 	o.r = v.Record.clone()
 	o.now = later(v.Now, o.r.UpdateTime)
 	dropExpiredBytes(o.r, p, v.ExpiryTime)
-	if o.restored() && o.r.State.Unsettled() {
+	if v.restored() && o.r.State.Unsettled() {
 		// Between the backup and the restore the holder may have reported, been
 		// taken over or been released: nothing that was said then is known.
 		o.r.Doubt, o.r.ByTakeover = true, false
@@ -62,7 +62,8 @@ func open(v View, p Policy) (*operation, error) {
 	return o, nil
 }
 
-// restored reports whether the record was last written before a restore.
+// restored reports whether the record, as it is now, was last written before a
+// restore.
 func (o *operation) restored() bool { return o.r.Generation != o.v.Epoch.Generation }
 
 func (o *operation) currentRow() row {

@@ -107,6 +107,8 @@ func (e *TwinEntry) claimTime(key string) (time.Time, bool) {
 func (e *TwinEntry) claimed(id TwinID, key string, at time.Time) *TwinEntry {
 	next := e.without(id, key)
 	next.Unsettled = append(next.Unsettled, TwinKey{Key: key, ClaimTime: at})
+	// A key that comes back, its release withdrawn, was claimed before others.
+	slices.SortStableFunc(next.Unsettled, func(a, b TwinKey) int { return a.ClaimTime.Compare(b.ClaimTime) })
 	if n := len(next.Unsettled); n > maxTwinKeys {
 		next.Unsettled = next.Unsettled[n-maxTwinKeys:]
 	}

@@ -37,6 +37,9 @@ type View struct {
 	TwinUnreadable bool
 }
 
+// restored reports whether the stored record was last written before a restore.
+func (v View) restored() bool { return v.Record.Generation != v.Epoch.Generation }
+
 // Plan is what a transition asks of the store: at most the record and the twin
 // entry of its view, changed together, and one audit entry. The zero Plan
 // changes nothing. A plan may come with a refusal: then it adds only doubt.

@@ -267,7 +267,7 @@ func (*CompleteRequest_Omitted) isCompleteRequest_Result() {}
 // CompleteResponse shows what Complete has settled.
 type CompleteResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The operation as it stands.
+	// The operation as it stands, without the bytes of its payloads.
 	Operation     *Operation `protobuf:"bytes,1,opt,name=operation,proto3" json:"operation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -409,7 +409,7 @@ func (x *FailRequest) GetCheckpoint() *Checkpoint {
 // FailResponse shows what Fail has led to.
 type FailResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The operation as it stands.
+	// The operation as it stands, without the bytes of its payloads.
 	Operation     *Operation `protobuf:"bytes,1,opt,name=operation,proto3" json:"operation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -47,8 +47,8 @@ const (
 // and `unknown` when it may have. Each message names the next step. These can
 // come from every RPC:
 //
-//	INVALID_ARGUMENT     no reason; google.rpc.BadRequest names each field.
-//	                     Nothing was stored. Correct the request.
+//	INVALID_ARGUMENT     INVALID_ARGUMENT; google.rpc.BadRequest names each
+//	                     field. Nothing was stored. Correct the request.
 //	PERMISSION_DENIED    NAMESPACE_DENIED: the caller may not do this in the
 //	                     namespace.
 //	FAILED_PRECONDITION  RECORD_UNREADABLE: this build cannot read the record.
@@ -56,8 +56,9 @@ const (
 //	                     operator.
 //	UNAVAILABLE          OVERLOADED, STOPPING, NOT_READY: re-send unchanged
 //	                     after google.rpc.RetryInfo.
-//	RESOURCE_EXHAUSTED   STORAGE_FULL: new claims are not stored; reports of
-//	                     holders have reserved room.
+//	RESOURCE_EXHAUSTED   STORAGE_FULL: the disk is full and nothing was stored;
+//	                     what is stored is still answered. Re-send unchanged
+//	                     after google.rpc.RetryInfo.
 //
 // Any other error, above all DEADLINE_EXCEEDED and a lost connection, means
 // that the call may or may not have been carried out: re-send it unchanged,
@@ -222,8 +223,8 @@ func (c *idempotencyServiceClient) GetPolicy(ctx context.Context, in *GetPolicyR
 // and `unknown` when it may have. Each message names the next step. These can
 // come from every RPC:
 //
-//	INVALID_ARGUMENT     no reason; google.rpc.BadRequest names each field.
-//	                     Nothing was stored. Correct the request.
+//	INVALID_ARGUMENT     INVALID_ARGUMENT; google.rpc.BadRequest names each
+//	                     field. Nothing was stored. Correct the request.
 //	PERMISSION_DENIED    NAMESPACE_DENIED: the caller may not do this in the
 //	                     namespace.
 //	FAILED_PRECONDITION  RECORD_UNREADABLE: this build cannot read the record.
@@ -231,8 +232,9 @@ func (c *idempotencyServiceClient) GetPolicy(ctx context.Context, in *GetPolicyR
 //	                     operator.
 //	UNAVAILABLE          OVERLOADED, STOPPING, NOT_READY: re-send unchanged
 //	                     after google.rpc.RetryInfo.
-//	RESOURCE_EXHAUSTED   STORAGE_FULL: new claims are not stored; reports of
-//	                     holders have reserved room.
+//	RESOURCE_EXHAUSTED   STORAGE_FULL: the disk is full and nothing was stored;
+//	                     what is stored is still answered. Re-send unchanged
+//	                     after google.rpc.RetryInfo.
 //
 // Any other error, above all DEADLINE_EXCEEDED and a lost connection, means
 // that the call may or may not have been carried out: re-send it unchanged,

@@ -106,8 +106,8 @@ type Payload struct {
 	// empty. It is part of what makes two results the same.
 	ContentType string `protobuf:"bytes,1,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
 	// The bytes. An empty body is a payload like any other; a body that is not
-	// set counts as empty in a request, and in an answer means that the view
-	// that was asked for leaves bytes out.
+	// set counts as empty in a request, and in an answer means that the bytes are
+	// left out: by the view that was asked for, or because it answers a report.
 	//
 	// Types that are valid to be assigned to Body:
 	//

@@ -1,0 +1,91 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/onced/onced"
+	oncedv1 "github.com/onced/onced/gen/onced/v1"
+	"github.com/onced/onced/storage"
+)
+
+// claimCall is a valid claim.
+type claimCall struct {
+	id      onced.Identity
+	policy  onced.Policy
+	request onced.ClaimRequest
+	wait    time.Duration
+}
+
+// Claim implements the RPC of this name.
+func (s *Service) Claim(ctx context.Context, req *oncedv1.ClaimRequest) (*oncedv1.ClaimResponse, error) {
+	c, err := validateClaim(req, s.policies)
+	if err != nil {
+		return nil, err
+	}
+	who, _ := ctx.Value(principalKey{}).(principal)
+	c.request.Operator = who.roles&roleOperator != 0
+	var answer onced.ClaimAnswer
+	err = s.hold(ctx, c.id, c.wait, c.policy, func() (time.Duration, error) {
+		var err error
+		answer, err = s.claim(ctx, c)
+		if answer.Outcome != onced.OutcomeInProgress {
+			return 0, err
+		}
+		return answer.Operation.LeaseRemaining, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	wire := claimToWire(answer)
+	if answer.Outcome == onced.OutcomeBlockedByTwin {
+		if wire.Twin, err = s.twin(ctx, c, answer.Twin); err != nil {
+			return nil, err
+		}
+	}
+	label := s.policies.Label(c.id.Namespace)
+	s.observer.Claimed(label, answer.Outcome)
+	if answer.KeyTimeChanged {
+		s.observer.KeyTimeChanged(label)
+	}
+	return wire, nil
+}
+
+// claim decides a claim once.
+func (s *Service) claim(ctx context.Context, c *claimCall) (onced.ClaimAnswer, error) {
+	request := c.request
+	request.QuotaFull = s.unsettled.full(c.id.Namespace, c.policy.MaxUnsettled)
+	var (
+		answer onced.ClaimAnswer
+		stored *onced.Record
+	)
+	decide := func(v onced.View) (plan onced.Plan, err error) {
+		stored = v.Record
+		plan, answer, err = onced.Claim(v, c.policy, request)
+		return plan, err
+	}
+	// A plain grant concerns the twin entry that the claim names, whatever entry the
+	// operation stood in before it was released. A takeover goes on in that one.
+	var err error
+	if twin := request.TwinID(c.id); twin != nil || request.TakeOverAttempt == 0 {
+		err = s.update(ctx, storage.Target{ID: c.id, Twin: twin}, decide)
+	} else {
+		err = s.updateWithTwin(ctx, c.id, decide)
+	}
+	s.mismatch(err, stored, request.Fingerprints, request.Holder)
+	return answer, keyTimeRefused(err)
+}
+
+// twin shows the operation that blocks a claim, read after the decision. It may
+// have gone, or be unreadable: then its key is all that is shown.
+func (s *Service) twin(ctx context.Context, c *claimCall, key string) (*oncedv1.Twin, error) {
+	v, err := s.store.Get(ctx, onced.Identity{Namespace: c.id.Namespace, Key: key, Method: c.id.Method})
+	if err != nil {
+		return nil, err
+	}
+	op, ok, err := onced.Show(v, c.policy)
+	if err != nil || !ok {
+		op = nil
+	}
+	return twinToWire(key, op), nil
+}

@@ -1,0 +1,130 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	oncedv1 "github.com/onced/onced/gen/onced/v1"
+)
+
+// Register registers the service. It wraps the generated handlers for two
+// things that have to happen exactly once: errors get their form on the wire,
+// innermost, so that every interceptor sees what the client sees; and a request
+// that cannot be decoded is refused as any other invalid one. gRPC would answer
+// INTERNAL, before any interceptor has seen the call.
+func Register(registrar grpc.ServiceRegistrar, s *Service) {
+	desc := oncedv1.IdempotencyService_ServiceDesc
+	methods := make([]grpc.MethodDesc, len(desc.Methods))
+	for i, m := range desc.Methods {
+		methods[i] = grpc.MethodDesc{MethodName: m.MethodName, Handler: s.wrap(m)}
+	}
+	desc.Methods = methods
+	registrar.RegisterService(&desc, s)
+}
+
+func (s *Service) wrap(m grpc.MethodDesc) grpc.MethodHandler {
+	return func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+		if interceptor == nil {
+			interceptor = callDirectly
+		}
+		var malformed error
+		decode := func(req any) error {
+			var err error
+			malformed, err = decodeRequest(dec, req)
+			return err
+		}
+		intercept := func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			return interceptor(ctx, req, info, func(ctx context.Context, req any) (any, error) {
+				if malformed != nil {
+					return nil, s.refused(ctx, m.MethodName, req, malformed)
+				}
+				resp, err := handler(ctx, req)
+				if err != nil {
+					return nil, s.refused(ctx, m.MethodName, req, err)
+				}
+				return resp, nil
+			})
+		}
+		return m.Handler(srv, ctx, decode, intercept)
+	}
+}
+
+func callDirectly(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	return handler(ctx, req)
+}
+
+// refused gives an error its form on the wire, counts it, and logs what clients
+// are not told.
+func (s *Service) refused(ctx context.Context, rpc string, req any, err error) error {
+	st := toStatus(err)
+	var namespace string
+	switch r := req.(type) {
+	case interface{ GetRef() *oncedv1.OperationRef }:
+		namespace = r.GetRef().GetNamespace()
+	case interface{ GetNamespace() string }:
+		namespace = r.GetNamespace()
+	}
+	s.observer.Refused(s.policies.Label(namespace), rpc, st.reason)
+	if st.fault != nil {
+		s.log.LogAttrs(ctx, slog.LevelError, "a call met a fault",
+			slog.String("rpc", rpc), slog.String("namespace", namespace), slog.Any("error", st.fault))
+	}
+	return st
+}
+
+// decodeRequest decodes a request and says what is wrong with its content. It
+// takes the bytes as they are first, as the unknown fields of an empty message:
+// a failure in gRPC's own decoder is on its way to the client before it can be
+// given another form.
+func decodeRequest(dec func(any) error, req any) (malformed, err error) {
+	var raw emptypb.Empty
+	if err := dec(&raw); err != nil {
+		return nil, err
+	}
+	message, bytes := req.(proto.Message), raw.ProtoReflect().GetUnknown()
+	if proto.Unmarshal(bytes, message) == nil {
+		return nil, nil
+	}
+	var v violations
+	field, _ := unreadableField(message.ProtoReflect().Descriptor(), bytes)
+	v.add(field, "cannot be read: text must be valid UTF-8, and bytes that are no text belong into a field of bytes")
+	return v.err(), nil
+}
+
+// unreadableField returns the path of the first field of a message whose content
+// cannot be read: text that is not UTF-8, or bytes that are no message.
+func unreadableField(message protoreflect.MessageDescriptor, b []byte) (path string, found bool) {
+	for len(b) > 0 {
+		number, wireType, n := protowire.ConsumeField(b)
+		if n < 0 {
+			return "", true
+		}
+		_, _, tag := protowire.ConsumeTag(b)
+		value := b[tag:n]
+		b = b[n:]
+		field := message.Fields().ByNumber(number)
+		if field == nil || wireType != protowire.BytesType {
+			continue
+		}
+		content, _ := protowire.ConsumeBytes(value)
+		switch field.Kind() {
+		case protoreflect.StringKind:
+			if !utf8.Valid(content) {
+				return string(field.Name()), true
+			}
+		case protoreflect.MessageKind:
+			if inner, found := unreadableField(field.Message(), content); found {
+				return strings.TrimSuffix(string(field.Name())+"."+inner, "."), true
+			}
+		}
+	}
+	return "", false
+}
