@@ -1,0 +1,51 @@
+package main
+
+import (
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// createFile makes a file with all of its content or not at all. An existing
+// file stays as it is, and the error says fs.ErrExist.
+func createFile(path string, mode fs.FileMode, content []byte) error {
+	name, err := writeBeside(path, mode, content)
+	if err != nil {
+		return err
+	}
+	// A link fails where the path exists, unlike a rename.
+	return errors.Join(os.Link(name, path), os.Remove(name))
+}
+
+// replaceFile makes a file or replaces it; a reader sees the old content or the
+// new one, never a part.
+func replaceFile(path string, mode fs.FileMode, content []byte) error {
+	name, err := writeBeside(path, mode, content)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(name, path); err != nil {
+		return errors.Join(err, os.Remove(name))
+	}
+	return nil
+}
+
+// writeBeside writes a file of a new name into the folder of path, so that it
+// can be moved there, and syncs it: a name must not appear before its content.
+func writeBeside(path string, mode fs.FileMode, content []byte) (string, error) {
+	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"."+rand.Text())
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(name))
+	}
+	return name, nil
+}
