@@ -1,0 +1,86 @@
+package bolt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/onced/onced"
+	"github.com/onced/onced/storage"
+)
+
+// TestBackupSlowReader: while somebody reads a backup slowly the store goes on,
+// also when its file has to grow and be mapped anew, for which no read
+// transaction may be open.
+func TestBackupSlowReader(t *testing.T) {
+	h := filled(t)
+	r, w := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := h.store.Backup(t.Context(), w)
+		done <- errors.Join(err, w.Close())
+	}()
+	first := make([]byte, 1)
+	if _, err := io.ReadFull(r, first); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 8 {
+		big := grant(benchmarkID(100+i), h.clock.Wall())
+		big.State, big.Result = onced.StateCompleted, onced.NewResult("", false, make([]byte, 1<<20))
+		h.put(big)
+	}
+	rest, err := io.ReadAll(r)
+	if err := errors.Join(err, <-done); err != nil {
+		t.Fatal(err)
+	}
+	copied := h.Restore(append(first, rest...))
+	for i, want := range map[int]bool{0: true, 40: true, 100: false} {
+		v, err := copied.Get(t.Context(), benchmarkID(i))
+		if err != nil || (v.Record != nil) != want {
+			t.Errorf("record %d in the backup: %t, want %t (%v)", i, v.Record != nil, want, err)
+		}
+	}
+}
+
+// TestBackupLeavesNothing: not in the folder, and not behind a reader that has
+// gone.
+func TestBackupLeavesNothing(t *testing.T) {
+	h := filled(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	failing := errors.New("the reader has gone")
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		to   io.Writer
+		want error
+	}{
+		"done":           {t.Context(), &bytes.Buffer{}, nil},
+		"cancelled":      {ctx, io.Discard, context.Canceled},
+		"cancelled late": {nil, io.Discard, context.Canceled},
+		"broken":         {t.Context(), writerFunc(func([]byte) (int, error) { return 0, failing }), failing},
+	} {
+		if c.ctx == nil {
+			late, cancel := context.WithCancel(t.Context())
+			c.ctx, c.to = late, writerFunc(func(b []byte) (int, error) { cancel(); return len(b), nil })
+		}
+		if err := h.store.Backup(c.ctx, c.to); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	if entries, err := os.ReadDir(h.dir); err != nil || len(entries) != 2 {
+		t.Errorf("the folder holds %v (%v)", entries, err)
+	}
+	if err := h.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.store.Backup(t.Context(), io.Discard); !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }

@@ -1,0 +1,215 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/onced/onced"
+	"github.com/onced/onced/storage"
+	"github.com/onced/onced/storage/bolt/codec"
+)
+
+// change is what one request asks of the file.
+type change struct {
+	edits []edit
+	now   time.Time     // store time that it was decided at
+	fence uint64        // that it uses; 0: none
+	audit uint64        // number of the audit entry that it adds; 0: none
+	meta  *storage.Meta // nil: unchanged
+}
+
+// batch is a number of requests in one transaction. Each sees what those before
+// it changed.
+type batch struct {
+	store    *Store
+	tx       *bbolt.Tx
+	meta     storage.Meta
+	progress codec.Progress
+	edits    int
+	bytes    int // of the values written
+}
+
+// newBatch begins a batch over the newest commit.
+func (s *Store) newBatch(tx *bbolt.Tx) *batch {
+	return &batch{store: s, tx: tx, meta: s.durable.Load().meta, progress: s.progress}
+}
+
+// add carries out a request in the transaction. The error is the transaction's;
+// that of the request stays with it.
+func (b *batch) add(r *request) error {
+	var c change
+	if c, r.err = r.decide(b); r.err != nil {
+		return nil
+	}
+	return b.apply(c)
+}
+
+// apply makes a change in the transaction.
+func (b *batch) apply(c change) error {
+	for _, e := range c.edits {
+		bucket := b.tx.Bucket(e.bucket)
+		var err error
+		if e.value == nil {
+			err = bucket.Delete(e.key)
+		} else {
+			err = bucket.Put(e.key, e.value)
+		}
+		if err != nil {
+			return err
+		}
+		b.edits++
+		b.bytes += len(e.key) + len(e.value)
+	}
+	b.progress.Fence = max(b.progress.Fence, c.fence)
+	b.progress.Audit = max(b.progress.Audit, c.audit)
+	if c.now.After(b.progress.Newest) {
+		b.progress.Newest = c.now
+	}
+	if c.meta != nil {
+		b.meta = *c.meta
+	}
+	return nil
+}
+
+// finish writes what every commit changes.
+func (b *batch) finish() error {
+	b.progress.Sequence++
+	value, err := codec.EncodeProgress(keyProgress, b.progress)
+	if err != nil {
+		return err
+	}
+	return b.tx.Bucket(bucketMeta).Put(keyProgress, value)
+}
+
+// update is a call of Update.
+type update struct {
+	target   storage.Target
+	fn       storage.UpdateFunc
+	panicked *onced.View // what fn panicked on; nil: it did not
+}
+
+// decide runs the update function and returns what it asks for.
+func (u *update) decide(b *batch) (change, error) {
+	record := loadRecord(b.tx, u.target.ID)
+	v := b.store.moment().view(b.meta, b.store.since, record)
+	v.NextFence = b.progress.Fence + 1
+	twin := storedTwin{}
+	if u.target.Twin != nil {
+		twin = loadTwin(b.tx, u.target.Twin.Encode())
+		id := *u.target.Twin
+		v.TwinID, v.Twin, v.TwinUnreadable = &id, twin.entry, twin.unreadable != nil
+	}
+	// fn is not trusted to leave alone what it was shown: what the file holds was
+	// taken from the record before.
+	plan, err := guarded(func() onced.Plan { return u.fn(v) })
+	if err != nil {
+		u.panicked = &v
+		return change{}, fmt.Errorf("update of %v: %w", u.target.ID, err)
+	}
+	if !plan.Changes() {
+		return change{}, nil
+	}
+	c := change{now: v.Now}
+	if c.edits, err = u.edits(plan, record, twin); err != nil {
+		return change{}, err
+	}
+	if plan.UsesFence {
+		c.fence = v.NextFence
+	}
+	if plan.Audit != nil {
+		c.audit = b.progress.Audit + 1
+		key := auditKey(c.audit)
+		value, err := codec.EncodeAudit(key, plan.Audit)
+		if err != nil {
+			return change{}, fmt.Errorf("audit entry of %v: %w", u.target.ID, err)
+		}
+		c.edits = append(c.edits, edit{bucketAudit, key, value})
+	}
+	return c, nil
+}
+
+// guarded calls a caller's function on the committer's goroutine. A panic in it
+// must not take the other callers down.
+func guarded[T any](fn func() T) (out T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the caller's function panicked: %v", p)
+		}
+	}()
+	return fn(), nil
+}
+
+// edits returns the changes of the record and the twin entry that a plan asks for.
+func (u *update) edits(plan onced.Plan, record stored, twin storedTwin) ([]edit, error) {
+	if err := u.check(plan); err != nil {
+		return nil, fmt.Errorf("update of %v: %w", u.target.ID, err)
+	}
+	var edits []edit
+	if plan.Put != nil || plan.Delete {
+		changed, err := record.replace(plan.Put)
+		if err != nil {
+			return nil, fmt.Errorf("record of %v: %w", u.target.ID, err)
+		}
+		edits = append(edits, changed...)
+	}
+	if plan.PutTwin != nil || plan.DeleteTwin {
+		changed, err := twin.replace(plan.PutTwin)
+		if err != nil {
+			return nil, fmt.Errorf("twin entry of %v: %w", u.target.ID, err)
+		}
+		edits = append(edits, changed...)
+	}
+	return edits, nil
+}
+
+// check reports a plan that goes beyond the target of its update.
+func (u *update) check(p onced.Plan) error {
+	touchesTwin := p.PutTwin != nil || p.DeleteTwin
+	switch {
+	case p.Put != nil && p.Delete, p.PutTwin != nil && p.DeleteTwin:
+		return errors.New("the plan both puts and deletes")
+	case p.Put != nil && p.Put.ID != u.target.ID:
+		return fmt.Errorf("the plan puts %v", p.Put.ID)
+	case touchesTwin && u.target.Twin == nil:
+		return errors.New("the plan changes a twin entry that the update did not name")
+	case p.PutTwin != nil && p.PutTwin.ID != *u.target.Twin:
+		return errors.New("the plan puts another twin entry than the update named")
+	}
+	return nil
+}
+
+// checkTarget reports identities that do not fit the file's keys.
+func checkTarget(t storage.Target) error {
+	if n := len(t.ID.Encode()); n > maxIdentity {
+		return fmt.Errorf("identity of %d bytes: at most %d can be stored", n, maxIdentity)
+	}
+	if t.Twin != nil {
+		if n := len(t.Twin.Encode()); n > maxIdentity {
+			return fmt.Errorf("twin identity of %d bytes: at most %d can be stored", n, maxIdentity)
+		}
+	}
+	return nil
+}
+
+// decideMeta returns the request that changes the facts about the store.
+func decideMeta(fn func(storage.Meta) storage.Meta) func(*batch) (change, error) {
+	return func(b *batch) (change, error) {
+		next, err := guarded(func() storage.Meta { return cloneMeta(fn(cloneMeta(b.meta))) })
+		if err != nil {
+			return change{}, err
+		}
+		if next.Generation != b.meta.Generation || !next.HistoryStart.Equal(b.meta.HistoryStart) {
+			return change{}, errors.New("the store's generation and history start are fixed when it is made")
+		}
+		value, err := codec.EncodeMeta(keyMeta, next)
+		if err != nil {
+			return change{}, fmt.Errorf("facts about the store: %w", err)
+		}
+		return change{
+			edits: []edit{{bucketMeta, keyMeta, value}}, now: b.store.time.Now(), meta: &next,
+		}, nil
+	}
+}

@@ -1,0 +1,195 @@
+package bolt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/onced/onced/storage"
+	"github.com/onced/onced/storage/bolt/codec"
+)
+
+// Options say how a store is made and opened.
+type Options struct {
+	// Clock is where the store's time comes from. Required.
+	Clock storage.Clock
+	// LockTimeout is how long to wait for another process to let go of the store.
+	// Zero means one second.
+	LockTimeout time.Duration
+	// ReplacesLostStore says to Init that the store takes the place of one that was
+	// lost: what that one's marker left is then no reason to refuse, and callers
+	// with older keys are told that their history is lost.
+	ReplacesLostStore bool
+
+	hooks hooks
+	tune  func(*bbolt.Options) // by tests, before the data file is opened
+}
+
+func (o Options) lockTimeout() time.Duration {
+	if o.LockTimeout == 0 {
+		return time.Second
+	}
+	return o.LockTimeout
+}
+
+// initialMap is how much address space the data file is given at once. A file
+// that outgrows it is mapped anew, for which all readers have to leave.
+const initialMap = 1 << 30
+
+// Store is a [storage.Store] in one bbolt file.
+type Store struct {
+	path  string // of the data file
+	db    *bbolt.DB
+	hooks hooks
+	time  *storage.Time
+	since time.Time // when the store became ready, in store time
+
+	queue    queue
+	durable  atomic.Pointer[durable]
+	progress codec.Progress // as of the newest commit; the committer's
+
+	stopped   chan struct{} // closed when the committer has ended
+	closeOnce sync.Once
+	closed    atomic.Bool
+	stuck     atomic.Bool // bbolt's locks may be held for ever
+
+	failOnce   sync.Once
+	failed     chan struct{}
+	failedWith error // set before failed is closed
+}
+
+var _ storage.Store = (*Store)(nil)
+
+// Open opens the store in a folder, and takes it for this process until Close.
+// Anything there that is not a whole store in its newest state is refused by an
+// error that names the file and says what to do, and is left as it is; it is
+// [ErrNoStore] if there is nothing at all. Each start makes one commit.
+//
+// The structure of the file is checked before anything is read from it: all of
+// it for a file of up to 64 MiB, so that start does not wait for the disk, and
+// the way to its buckets for a larger one. [Check] does all of it for any.
+func Open(dir string, o Options) (*Store, error) {
+	sound := func(*bbolt.Tx, facts) error { return nil }
+	if err := visit(dir, o.lockTimeout(), false, sound); err != nil {
+		return nil, err
+	}
+	db, err := openWritable(filepath.Join(dir, fileData), o)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		path: filepath.Join(dir, fileData), db: db, hooks: o.hooks,
+		queue:   queue{wake: make(chan struct{}, 1)},
+		stopped: make(chan struct{}), failed: make(chan struct{}),
+	}
+	if err := s.start(o.Clock); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	go s.loop()
+	return s, nil
+}
+
+// openWritable opens the data file, which exists, and locks it.
+func openWritable(path string, o Options) (db *bbolt.DB, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = damage(path, fmt.Errorf("%v", p))
+		}
+	}()
+	options := &bbolt.Options{
+		Timeout: o.lockTimeout(), FreelistType: bbolt.FreelistMapType,
+		InitialMmapSize: initialMap, NoStatistics: true,
+		// bbolt would make a file that is not there.
+		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+			return os.OpenFile(name, flag&^os.O_CREATE, mode)
+		},
+	}
+	if o.tune != nil {
+		o.tune(options)
+	}
+	db, err = bbolt.Open(path, 0o600, options)
+	return db, openError(path, err)
+}
+
+// start makes the first commit. It makes sure that everything that is visible
+// is durable, also what a killed process had written and not yet synced; and by
+// its number a copy of the file that was made before can be told.
+func (s *Store) start(clock storage.Clock) error {
+	tx, err := s.db.Begin(true)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.path, err)
+	}
+	txid := tx.ID()
+	defer tx.Rollback() // of a commit does nothing
+	f, err := readFacts(tx)
+	if err != nil {
+		return damage(s.path, err)
+	}
+	b := &batch{store: s, tx: tx, meta: f.meta, progress: f.progress}
+	if err = b.finish(); err == nil {
+		err = tx.Commit()
+	}
+	if noRoom(err) {
+		return fmt.Errorf("%w: %s: the first commit after a start found no room; free some: %w", storage.ErrFull, s.path, err)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.path, err)
+	}
+	s.progress = b.progress
+	s.publish(txid, b.meta)
+	s.time = storage.NewTime(clock, s.progress.Newest)
+	s.since = s.time.Now()
+	return s.mark()
+}
+
+// mark brings the marker up to the newest commit.
+func (s *Store) mark() error {
+	m := marker{format: format, generation: s.durable.Load().meta.Generation, sequence: s.progress.Sequence}
+	return m.write(filepath.Dir(s.path))
+}
+
+// Update implements [storage.Store]. A panic of fn is raised in the caller, by
+// calling fn there once more.
+func (s *Store) Update(ctx context.Context, t storage.Target, fn storage.UpdateFunc) error {
+	if err := checkTarget(t); err != nil {
+		return err
+	}
+	u := &update{target: t, fn: fn}
+	err := s.queue.do(ctx, u.decide)
+	if u.panicked != nil {
+		fn(*u.panicked)
+	}
+	return err
+}
+
+// UpdateMeta implements [storage.Store].
+func (s *Store) UpdateMeta(ctx context.Context, fn func(storage.Meta) storage.Meta) error {
+	return s.queue.do(ctx, decideMeta(fn))
+}
+
+// Failed implements [storage.Store].
+func (s *Store) Failed() <-chan struct{} { return s.failed }
+
+// Close implements [storage.Store]. What had queued before is carried out. If
+// the store has failed, the error says so.
+func (s *Store) Close() (err error) {
+	s.closeOnce.Do(func() {
+		s.queue.close(storage.ErrClosed)
+		<-s.stopped
+		s.closed.Store(true)
+		if err = s.failure(); err == nil {
+			err = s.mark()
+		}
+		if !s.stuck.Load() {
+			err = errors.Join(err, s.db.Close())
+		}
+	})
+	return err
+}

@@ -1,0 +1,37 @@
+// Package bolt is the embedded backend: one bbolt file, one process.
+//
+// # Files
+//
+// A store is a folder with two files. onced.db holds the data. STORE, the
+// marker, is a few lines of text with the store's generation and the number of
+// the newest commit that it is known to have made; it is written at every start
+// and at a clean stop. With the marker a lost file is told from a store that was
+// never made, and an older copy of the file from the newest one. Nothing here
+// ever makes a file anew, renames or rewrites one in order to repair it: what
+// does not look right is refused in words, and only Init makes a store.
+//
+// Package codec turns what is stored into bytes and back, and package pages looks
+// for damage in the file before bbolt maps it.
+//
+// # Commits
+//
+// One goroutine, the committer, owns the write transaction. It takes everything
+// that queued while the last commit was being synced, runs the update functions
+// in order, each seeing what those before it changed, and commits them as one
+// transaction; no answer of the batch leaves before that has been synced. A lone
+// update waits for nobody. A batch that changes nothing commits nothing and
+// costs no sync.
+//
+// # Reads
+//
+// bbolt shows a commit to readers before its sync has ended. So each commit
+// publishes its transaction's number after the sync, and a read that has met a
+// newer one waits until that is published. A read copies what it needs out of
+// the mapped file, ends its transaction, and only then waits.
+//
+// # Faults
+//
+// A disk that is full before the commit's meta page was written leaves the store
+// as it was: [storage.ErrFull]. After any other failed write or sync it cannot
+// be known what a restart will find, so the store stops: [storage.ErrFailed].
+package bolt

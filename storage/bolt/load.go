@@ -1,0 +1,163 @@
+package bolt
+
+import (
+	"bytes"
+	"errors"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/onced/onced"
+	"github.com/onced/onced/storage/bolt/codec"
+)
+
+// edit is one change of the file: the value to stand under a key, or with a nil
+// value none. bbolt keeps the slices until the commit: nothing else may hold them.
+type edit struct{ bucket, key, value []byte }
+
+// nothing is the value of keys that say it all.
+var nothing = []byte{}
+
+// stored is an operation's record as it stands in the file.
+type stored struct {
+	id         onced.Identity
+	key        []byte         // the encoded identity
+	record     *onced.Record  // nil: absent or unreadable
+	unreadable error          // why this build cannot read it; nil: it can
+	apart      codec.Payloads // its payloads that are stored apart
+	due        []byte         // key of its index entry; nil: none
+}
+
+// loadRecord reads the record of an operation. What it returns shares no memory
+// with the file.
+func loadRecord(tx *bbolt.Tx, id onced.Identity) stored {
+	key := id.Encode()
+	return parseRecord(tx, id, key, tx.Bucket(bucketRecords).Get(key))
+}
+
+// parseRecord reads a record from its value, which is nil if there is none.
+func parseRecord(tx *bbolt.Tx, id onced.Identity, key, value []byte) stored {
+	s := stored{id: id, key: key}
+	if value == nil {
+		return s
+	}
+	s.record, s.apart, s.unreadable = codec.DecodeRecord(id, key, value, func(p codec.Part) ([]byte, error) {
+		at := payloadKey(p, key)
+		return codec.Unseal(at, tx.Bucket(bucketPayloads).Get(at))
+	})
+	s.due = recordDue(key, s.record)
+	return s
+}
+
+// recordDue is the key of a record's index entry; nil for no record.
+func recordDue(key []byte, r *onced.Record) []byte {
+	if r == nil {
+		return nil
+	}
+	kind, at := r.Due()
+	return dueKey(kind, at, key)
+}
+
+var errUnreadable = errors.New("it cannot be read by this build, and what cannot be read is not rewritten")
+
+// replace returns the edits that put another record, or none, in the place of
+// this one.
+func (s stored) replace(next *onced.Record) ([]edit, error) {
+	if s.unreadable != nil {
+		return nil, errUnreadable
+	}
+	var value []byte
+	var apart codec.Payloads
+	if next != nil {
+		var err error
+		if value, apart, err = codec.EncodeRecord(s.key, next); err != nil {
+			return nil, err
+		}
+	}
+	edits := []edit{{bucketRecords, s.key, value}}
+	edits = append(edits, moveDue(s.due, recordDue(s.key, next))...)
+	for p := codec.PartResult; p <= codec.Parts; p++ {
+		edits = append(edits, s.replacePayload(p, apart.Of(p))...)
+	}
+	return edits, nil
+}
+
+// replacePayload returns the edits that change a payload which is stored apart. One
+// that stays the same is not written again.
+func (s stored) replacePayload(p codec.Part, next *onced.Result) []edit {
+	old, key := s.apart.Of(p), payloadKey(p, s.key)
+	switch {
+	case next == nil && old == nil,
+		next != nil && old != nil && next.Size == old.Size && next.SHA256 == old.SHA256:
+		return nil
+	case next == nil:
+		return []edit{{bucketPayloads, key, nil}}
+	default:
+		return []edit{{bucketPayloads, key, codec.Seal(key, next.Bytes)}}
+	}
+}
+
+// moveDue returns the edits that change an index entry; nil is none.
+func moveDue(from, to []byte) (edits []edit) {
+	if bytes.Equal(from, to) {
+		return nil
+	}
+	if from != nil {
+		edits = append(edits, edit{bucketDue, from, nil})
+	}
+	if to != nil {
+		edits = append(edits, edit{bucketDue, to, nothing})
+	}
+	return edits
+}
+
+// storedTwin is a twin entry as it stands in the file.
+type storedTwin struct {
+	key        []byte
+	entry      *onced.TwinEntry // nil: absent or unreadable
+	unreadable error
+	due        []byte // key of its index entry; nil: none
+}
+
+// loadTwin reads a twin entry.
+func loadTwin(tx *bbolt.Tx, key []byte) storedTwin {
+	t := storedTwin{key: key}
+	value := tx.Bucket(bucketTwins).Get(key)
+	if value == nil {
+		return t
+	}
+	t.entry, t.unreadable = codec.DecodeTwin(key, value)
+	if t.unreadable != nil {
+		t.entry = nil
+	}
+	t.due = twinDue(key, t.entry)
+	return t
+}
+
+// twinDue is the key of a twin entry's index entry; nil while it must stay, and
+// for no entry.
+func twinDue(key []byte, t *onced.TwinEntry) []byte {
+	if t == nil {
+		return nil
+	}
+	at, ok := t.Due()
+	if !ok {
+		return nil
+	}
+	return dueKey(onced.DueTwin, at, key)
+}
+
+// replace returns the edits that put another twin entry, or none, in the place of
+// this one.
+func (t storedTwin) replace(next *onced.TwinEntry) ([]edit, error) {
+	if t.unreadable != nil {
+		return nil, errUnreadable
+	}
+	var value []byte
+	if next != nil {
+		var err error
+		if value, err = codec.EncodeTwin(t.key, next); err != nil {
+			return nil, err
+		}
+	}
+	return append([]edit{{bucketTwins, t.key, value}}, moveDue(t.due, twinDue(t.key, next))...), nil
+}
