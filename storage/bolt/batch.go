@@ -113,6 +113,9 @@ func (u *update) decide(b *batch) (change, error) {
 		return change{}, nil
 	}
 	c := change{now: v.Now}
+	if err := storage.CheckPlan(v, plan); err != nil {
+		return change{}, err
+	}
 	if c.edits, err = u.edits(plan, record, twin); err != nil {
 		return change{}, err
 	}
@@ -144,9 +147,6 @@ func guarded[T any](fn func() T) (out T, err error) {
 
 // edits returns the changes of the record and the twin entry that a plan asks for.
 func (u *update) edits(plan onced.Plan, record stored, twin storedTwin) ([]edit, error) {
-	if err := u.check(plan); err != nil {
-		return nil, fmt.Errorf("update of %v: %w", u.target.ID, err)
-	}
 	var edits []edit
 	if plan.Put != nil || plan.Delete {
 		changed, err := record.replace(plan.Put)
@@ -163,22 +163,6 @@ func (u *update) edits(plan onced.Plan, record stored, twin storedTwin) ([]edit,
 		edits = append(edits, changed...)
 	}
 	return edits, nil
-}
-
-// check reports a plan that goes beyond the target of its update.
-func (u *update) check(p onced.Plan) error {
-	touchesTwin := p.PutTwin != nil || p.DeleteTwin
-	switch {
-	case p.Put != nil && p.Delete, p.PutTwin != nil && p.DeleteTwin:
-		return errors.New("the plan both puts and deletes")
-	case p.Put != nil && p.Put.ID != u.target.ID:
-		return fmt.Errorf("the plan puts %v", p.Put.ID)
-	case touchesTwin && u.target.Twin == nil:
-		return errors.New("the plan changes a twin entry that the update did not name")
-	case p.PutTwin != nil && p.PutTwin.ID != *u.target.Twin:
-		return errors.New("the plan puts another twin entry than the update named")
-	}
-	return nil
 }
 
 // checkTarget reports identities that do not fit the file's keys.

@@ -2,7 +2,6 @@ package bolt
 
 import (
 	"bytes"
-	"errors"
 
 	"go.etcd.io/bbolt"
 
@@ -57,14 +56,9 @@ func recordDue(key []byte, r *onced.Record) []byte {
 	return dueKey(kind, at, key)
 }
 
-var errUnreadable = errors.New("it cannot be read by this build, and what cannot be read is not rewritten")
-
 // replace returns the edits that put another record, or none, in the place of
 // this one.
 func (s stored) replace(next *onced.Record) ([]edit, error) {
-	if s.unreadable != nil {
-		return nil, errUnreadable
-	}
 	var value []byte
 	var apart codec.Payloads
 	if next != nil {
@@ -149,9 +143,6 @@ func twinDue(key []byte, t *onced.TwinEntry) []byte {
 // replace returns the edits that put another twin entry, or none, in the place of
 // this one.
 func (t storedTwin) replace(next *onced.TwinEntry) ([]edit, error) {
-	if t.unreadable != nil {
-		return nil, errUnreadable
-	}
 	var value []byte
 	if next != nil {
 		var err error

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -50,27 +49,6 @@ func (i *image) load(v *onced.View, t storage.Target) {
 	if c, ok := i.Twins[string(t.Twin.Encode())]; ok {
 		v.Twin, v.TwinUnreadable = cloneTwin(c.Entry), c.Entry == nil
 	}
-}
-
-// checkPlan refuses a plan that reaches beyond its view, that contradicts itself,
-// or that would replace or remove what this build cannot read.
-func checkPlan(v onced.View, p onced.Plan) error {
-	record, twin := p.Put != nil || p.Delete, p.PutTwin != nil || p.DeleteTwin
-	switch {
-	case p.Put != nil && p.Delete || p.PutTwin != nil && p.DeleteTwin:
-		return fmt.Errorf("memory: the plan for %v both puts and deletes", v.ID)
-	case record && v.Unreadable:
-		return fmt.Errorf("memory: the plan changes the record of %v, which cannot be read", v.ID)
-	case twin && v.TwinUnreadable:
-		return fmt.Errorf("memory: the plan changes the twin entry of %v, which cannot be read", v.ID)
-	case p.Put != nil && p.Put.ID != v.ID:
-		return fmt.Errorf("memory: the plan for %v puts the record of %v", v.ID, p.Put.ID)
-	case twin && v.TwinID == nil:
-		return fmt.Errorf("memory: the plan for %v changes a twin entry, and the update named none", v.ID)
-	case p.PutTwin != nil && p.PutTwin.ID != *v.TwinID:
-		return fmt.Errorf("memory: the plan for %v puts another twin entry than the update named", v.ID)
-	}
-	return nil
 }
 
 // apply carries out a plan that was checked.

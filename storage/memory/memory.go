@@ -71,7 +71,7 @@ func (s *Store) Update(ctx context.Context, t storage.Target, fn storage.UpdateF
 	defer s.unlock()
 	v := s.view(t)
 	plan := fn(v)
-	if err := checkPlan(v, plan); err != nil {
+	if err := storage.CheckPlan(v, plan); err != nil {
 		return err
 	}
 	if !plan.Changes() {

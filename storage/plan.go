@@ -1,0 +1,29 @@
+package storage
+
+import (
+	"fmt"
+
+	"github.com/onced/onced"
+)
+
+// CheckPlan refuses a plan that reaches beyond the view it was decided on, that
+// contradicts itself, or that would replace or remove what this build cannot
+// read. A backend calls it before it applies a plan; the error is the update's.
+func CheckPlan(v onced.View, p onced.Plan) error {
+	record, twin := p.Put != nil || p.Delete, p.PutTwin != nil || p.DeleteTwin
+	switch {
+	case p.Put != nil && p.Delete || p.PutTwin != nil && p.DeleteTwin:
+		return fmt.Errorf("storage: the plan for %v both puts and deletes", v.ID)
+	case record && v.Unreadable:
+		return fmt.Errorf("storage: the plan changes the record of %v, which cannot be read", v.ID)
+	case twin && v.TwinUnreadable:
+		return fmt.Errorf("storage: the plan changes the twin entry of %v, which cannot be read", v.ID)
+	case p.Put != nil && p.Put.ID != v.ID:
+		return fmt.Errorf("storage: the plan for %v puts the record of %v", v.ID, p.Put.ID)
+	case twin && v.TwinID == nil:
+		return fmt.Errorf("storage: the plan for %v changes a twin entry, and the update named none", v.ID)
+	case p.PutTwin != nil && p.PutTwin.ID != *v.TwinID:
+		return fmt.Errorf("storage: the plan for %v puts another twin entry than the update named", v.ID)
+	}
+	return nil
+}
