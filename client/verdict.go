@@ -1,0 +1,108 @@
+package client
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	oncedv1 "github.com/onced/onced/gen/onced/v1"
+)
+
+// Bounds of a failure on the wire, in bytes.
+const (
+	maxFailureCode    = 64
+	maxFailureMessage = 4096
+)
+
+// NotExecuted marks an error of a function that [Do] runs: this attempt certainly
+// had no effect. The operation is released and the next call executes it, unless
+// an earlier attempt is still in doubt. An error alone never means that: use it
+// only before the first effect was begun, or after the other side has answered
+// that it did nothing.
+func NotExecuted(err error) error {
+	return &verdict{err: orElse(err, "not executed"), disposition: oncedv1.Disposition_DISPOSITION_NOT_EXECUTED}
+}
+
+// Final marks an error of a function that [Do] runs: the failure is the outcome
+// of the operation, and later callers get it as [*Failed] instead of an execution.
+// It is for failures that a retry would not change. Its code is the name of the
+// gRPC status in err, if there is one, and its message is err's, cut at 4 KiB;
+// both are shown to later callers.
+func Final(err error) error { return FinalWith(err, "", nil) }
+
+// FinalWith is [Final] with a code for programs, of at most 64 bytes, and with
+// details, which are encoded as the results of [Do] are. An empty code is the one
+// that Final chooses; nil means no details. Details that cannot be encoded, or are
+// over the limit, are left out: the failure settles the operation all the same.
+func FinalWith(err error, code string, details any) error {
+	err = orElse(err, "failed")
+	var s interface{ GRPCStatus() *status.Status }
+	if code == "" && errors.As(err, &s) && status.Code(err) != codes.OK {
+		code = status.Code(err).String()
+	}
+	f := &oncedv1.Failure{Code: cut(code, maxFailureCode), Message: cut(err.Error(), maxFailureMessage)}
+	if details != nil {
+		f.Details = encode(reflect.TypeOf(details), details).stored
+	}
+	return &verdict{err: err, disposition: oncedv1.Disposition_DISPOSITION_FINAL, failure: f}
+}
+
+// verdict is an error that says what it means for the operation.
+type verdict struct {
+	err         error
+	disposition oncedv1.Disposition
+	failure     *oncedv1.Failure
+}
+
+func (v *verdict) Error() string { return v.err.Error() }
+func (v *verdict) Unwrap() error { return v.err }
+
+// reported is an error that Do has acted upon. A verdict inside it is about that
+// operation alone: where a function runs another operation by Do and returns its
+// error, the verdict on the inner one must not become one on the outer one.
+type reported struct{ err error }
+
+func (r *reported) Error() string { return r.err.Error() }
+func (r *reported) Unwrap() error { return r.err }
+
+// verdictOf finds the verdict in an error of a function, or nil.
+func verdictOf(err error) *verdict {
+	switch e := err.(type) {
+	case nil, *reported:
+		return nil
+	case *verdict:
+		return e
+	case interface{ Unwrap() error }:
+		return verdictOf(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			if v := verdictOf(inner); v != nil {
+				return v
+			}
+		}
+	}
+	return nil
+}
+
+func orElse(err error, text string) error {
+	if err == nil {
+		return errors.New(text)
+	}
+	return err
+}
+
+// cut makes s valid UTF-8 of at most n bytes.
+func cut(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
