@@ -92,9 +92,6 @@ func (c *config) check() error {
 		checkLevel(c.LogLevel),
 	}
 	byDefault := c.Default.over(onced.DefaultPolicy())
-	if err := byDefault.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("default: %w", err))
-	}
 	named := map[string]onced.Policy{}
 	for name, file := range c.Namespaces {
 		named[name] = file.over(byDefault)
@@ -104,13 +101,16 @@ func (c *config) check() error {
 	return errors.Join(append(errs, err)...)
 }
 
-// checkListener refuses a listener that others than this machine can reach in
-// the clear.
+// checkListener refuses an address that is none, and a listener that others than
+// this machine can reach in the clear.
 func (c *config) checkListener(name, address string) error {
 	if address == "" {
 		return nil
 	}
-	host, _, err := net.SplitHostPort(address)
+	host, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
 	if err != nil {
 		return fmt.Errorf("%s %q must be host:port: %w", name, address, err)
 	}

@@ -17,7 +17,8 @@ import (
 const (
 	faultDieBeforeCommit = "die-before-commit" // kill -9 before anything is written
 	faultDieBeforeAnswer = "die-before-answer" // kill -9 after the sync, before any answer
-	faultHoldSync        = "hold-sync"
+	faultHoldSync        = "hold-sync"         // see hold
+	faultHeld            = "held"
 	faultFailSync        = "fail-sync"
 	faultDiskFull        = "disk-full"
 	faultSlowCommit      = "slow-commit" // each commit takes 50 ms longer
@@ -51,9 +52,7 @@ func withFaults(o bolt.Options) bolt.Options {
 			return nil
 		},
 		AfterCommit: func() error {
-			for f.on(faultHoldSync) {
-				time.Sleep(switchCheck)
-			}
+			f.hold()
 			if f.on(faultSlowCommit) {
 				time.Sleep(slowCommit)
 			}
@@ -68,6 +67,27 @@ func withFaults(o bolt.Options) bolt.Options {
 			}
 		},
 	})
+}
+
+// hold keeps a commit that was not synced for as long as the switch is there and
+// reads as it did at first: writing something else into it lets this commit go
+// and holds the next. The file "held" repeats what it reads while a commit is held.
+func (f faultFolder) hold() {
+	told := filepath.Join(string(f), faultHeld)
+	first, held := f.read(faultHoldSync)
+	if !held {
+		return
+	}
+	_ = os.WriteFile(told, []byte(first), 0o600)
+	for now := first; held && now == first; now, held = f.read(faultHoldSync) {
+		time.Sleep(switchCheck)
+	}
+	_ = os.Remove(told)
+}
+
+func (f faultFolder) read(name string) (content string, there bool) {
+	b, err := os.ReadFile(filepath.Join(string(f), name))
+	return string(b), err == nil
 }
 
 // die ends the process as kill -9 does.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -57,6 +56,7 @@ func (c *serveCommand) Run(std *streams) error {
 		return err
 	}
 	defer closeStore(store, log)
+	removeReadyFile(c.ReadyFile, log) // of a process that was killed
 
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -80,11 +80,11 @@ func (c *serveCommand) Run(std *streams) error {
 	}
 	go until(cancel, func() error { return storeFailure(ctx, store) })
 	sweeper.Start()
-	if err := listeners.announce(c.ReadyFile, grpc.Generation()); err != nil {
-		return err
-	}
 	log.Info("serving", slog.String("grpc", listeners.address(listeners.grpc)), slog.String("ops", listeners.address(listeners.ops)),
 		slog.Uint64("generation", grpc.Generation()), slog.String("version", version))
+	if err := listeners.announce(c.ReadyFile, grpc.Generation()); err != nil {
+		cancel(fmt.Errorf("--ready-file: %w", err))
+	}
 
 	<-ctx.Done()
 	stopping, stop := context.WithTimeout(context.Background(), stopTime)
@@ -217,11 +217,13 @@ func writeFile(path string, b []byte) error {
 	return nil
 }
 
+// removeReadyFile removes the file, and nothing else that may stand under its name.
 func removeReadyFile(path string, log *slog.Logger) {
-	if path == "" {
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() {
 		return
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(path); err != nil {
 		log.Warn("removing the ready file", slog.Any("error", err))
 	}
 }

@@ -61,7 +61,7 @@ func (c *checkCommand) Run(std *streams) error {
 	}
 	findings(std.out, found)
 	if len(found) > 0 {
-		return fmt.Errorf("%s is not sound: %d findings", c.Data, len(found))
+		return fmt.Errorf("%s is not sound", c.Data)
 	}
 	fmt.Fprintln(std.out, c.Data, "is sound")
 	return nil

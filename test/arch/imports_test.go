@@ -18,7 +18,6 @@ const (
 	middleware = "github.com/grpc-ecosystem/go-grpc-middleware/v2/..."
 	prometheus = "github.com/prometheus/client_golang/..."
 	protobuf   = "google.golang.org/protobuf/..."
-	xsync      = "golang.org/x/sync/..."
 )
 
 // importRule says what the files of one folder may import, tests left out.
@@ -56,12 +55,12 @@ var importRules = []importRule{
 	{
 		dir:   "server/...",
 		own:   []string{".", "storage", "server/...", "gen/onced/v1"},
-		third: []string{errdetails, grpc, middleware, prometheus, protobuf, xsync},
+		third: []string{errdetails, grpc, middleware, prometheus, protobuf},
 	},
 	{
 		dir:   "client/...",
 		own:   []string{".", "fingerprint", "client/...", "gen/onced/v1"},
-		third: []string{errdetails, grpc, protobuf, xsync},
+		third: []string{errdetails, grpc, protobuf},
 	},
 
 	{dir: "gen/...", own: []string{"gen/..."}, third: []string{grpc, protobuf}},
