@@ -7,10 +7,18 @@ import "time"
 // made longer keeps what is still there; one made shorter breaks no promise.
 func expiries(r *Record, p Policy) (result, key time.Time) {
 	if r.State == StateReleased {
-		return time.Time{}, later(r.KeyExpire, r.ReleaseTime.Add(p.KeyRetention))
+		return time.Time{}, later(r.KeyExpire, keyExpiry(r, p, r.ReleaseTime))
 	}
 	return later(r.ResultExpire, r.SettleTime.Add(p.ResultRetention)),
-		later(r.KeyExpire, r.SettleTime.Add(p.KeyRetention))
+		later(r.KeyExpire, keyExpiry(r, p, r.SettleTime))
+}
+
+// keyExpiry returns when a key that was settled or released at some moment is
+// forgotten. A key time ahead of that moment, by a caller's clock that is fast,
+// counts as the later one: once the key is forgotten, its key time lies before
+// what is remembered, whatever skew is configured then.
+func keyExpiry(r *Record, p Policy, at time.Time) time.Time {
+	return later(at, r.KeyTime).Add(p.KeyRetention)
 }
 
 // expires reports whether the record may be forgotten at all. Unsettled

@@ -79,6 +79,7 @@ func (o *operation) show() *Operation {
 		}
 	case rowRestoredReleased:
 		op.State, op.Reason = StateUnresolved, ReasonHistoryLost
+		op.ReleaseTime, op.KeyExpire = time.Time{}, time.Time{}
 	}
 	return op
 }

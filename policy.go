@@ -8,18 +8,18 @@ import (
 
 // Limits that no policy can exceed.
 const (
-	LeastLease        = time.Second
-	GreatestLease     = 24 * time.Hour
-	GreatestWait      = 20 * time.Second
-	GreatestResult    = 16 << 20 // bytes
-	GreatestProgress  = 64 << 10 // bytes of a checkpoint
-	LeastTwinWindow   = time.Second
-	GreatestTwin      = 24 * time.Hour
-	outageGrace       = time.Minute // how long a restart may show a lapsed claim as held
-	leastReconcile    = time.Minute
-	leastRetryAfter   = 50 * time.Millisecond
-	greatestRetry     = 30 * time.Second
-	twinEntryLifetime = 24 * time.Hour // after its last settlement, nothing unsettled
+	LeastLease         = time.Second
+	GreatestLease      = 24 * time.Hour
+	GreatestWait       = 20 * time.Second
+	GreatestResult     = 16 << 20 // bytes
+	GreatestCheckpoint = 64 << 10 // bytes of a checkpoint
+	LeastTwinWindow    = time.Second
+	GreatestTwinWindow = 24 * time.Hour
+	outageGrace        = time.Minute // how long a restart may show a lapsed claim as held
+	leastReconcile     = time.Minute
+	leastRetryAfter    = 50 * time.Millisecond
+	greatestRetry      = 30 * time.Second
+	twinEntryLifetime  = 24 * time.Hour // after its last settlement, nothing unsettled
 )
 
 // TakeoverPolicy says who may take over an unresolved operation.
@@ -75,7 +75,7 @@ func DefaultPolicy() Policy {
 	return Policy{
 		ResultRetention: 7 * 24 * time.Hour, KeyRetention: 30 * 24 * time.Hour,
 		DefaultLease: 30 * time.Second, MinLease: LeastLease, MaxLease: GreatestLease,
-		MaxWait: GreatestWait, MaxResultBytes: 1 << 20, MaxCheckpointBytes: GreatestProgress,
+		MaxWait: GreatestWait, MaxResultBytes: 1 << 20, MaxCheckpointBytes: GreatestCheckpoint,
 		MaxUnsettled: 1_000_000, MaxWaiters: 1024,
 		Takeover: TakeoverByCaller, Skew: 5 * time.Minute,
 	}
@@ -100,14 +100,15 @@ func (p Policy) Validate() error {
 	check(p.MaxWait >= 0 && p.MaxWait <= GreatestWait, "max_wait %v must lie within 0s to %v", p.MaxWait, GreatestWait)
 	check(p.MaxResultBytes >= 0 && p.MaxResultBytes <= GreatestResult,
 		"max_result_bytes %d must lie within 0 to %d", p.MaxResultBytes, GreatestResult)
-	check(p.MaxCheckpointBytes >= 0 && p.MaxCheckpointBytes <= GreatestProgress,
-		"max_checkpoint_bytes %d must lie within 0 to %d", p.MaxCheckpointBytes, GreatestProgress)
+	check(p.MaxCheckpointBytes >= 0 && p.MaxCheckpointBytes <= GreatestCheckpoint,
+		"max_checkpoint_bytes %d must lie within 0 to %d", p.MaxCheckpointBytes, GreatestCheckpoint)
 	check(p.MaxUnsettled >= 1, "max_unsettled %d must be at least 1", p.MaxUnsettled)
 	check(p.MaxWaiters >= 0, "max_waiters %d must not be negative", p.MaxWaiters)
 	check(p.Takeover >= TakeoverByNobody && p.Takeover <= TakeoverByCaller, "takeover must be nobody, operator or caller")
 	check(p.ReconcileAfter == nil || *p.ReconcileAfter >= 0, "reconcile_after must not be negative")
 	check(!p.SafeToRerun || p.Takeover != TakeoverByNobody, "safe_to_rerun needs takeover operator or caller: a rerun is a takeover")
-	check(p.Skew >= 0, "key_time_skew %v must not be negative", p.Skew)
+	check(p.Skew >= 0 && p.Skew < p.KeyRetention,
+		"key_time_skew %v must lie within 0s and key_retention %v: with more, no key would be young enough to be granted", p.Skew, p.KeyRetention)
 	return errors.Join(errs...)
 }
 

@@ -30,7 +30,7 @@ type Record struct {
 	LeaseEnd time.Time
 	Attempts []Attempt // those that had a token, oldest first
 
-	Heard        bool // something other than the claim came from the present holder
+	Heard        bool // a report of the present holder was accepted; a refused one writes nothing
 	ByTakeover   bool // the newest claim is a takeover
 	Doubt        bool // an earlier attempt's outcome is not known
 	Contradicted bool // a former holder reported an effect; implies Doubt

@@ -123,7 +123,7 @@ func (o *operation) settleReport(a *Attempt, rep report) (Plan, *Operation, erro
 	o.settle(rep.content, SettledByHolder)
 	plan := o.put(before)
 	if overruled {
-		plan.Alarm = AlarmSettledAfterResolve
+		plan.Alarm, plan.AlarmBy = AlarmSettledAfterResolve, a
 	}
 	return plan, o.show(), nil
 }
@@ -180,7 +180,7 @@ func (o *operation) notExecuted() error {
 func (o *operation) didNotHappen() error {
 	switch {
 	case o.r.State != StatePending:
-		return refuse(RefusedReport, "only the holder of a running takeover may say DID_NOT_HAPPEN; the operation is %v now: take over again and find out", o.r.State)
+		return refuse(RefusedReport, "only the holder of a running takeover may say DID_NOT_HAPPEN; the operation is %v now: take over again and find out", o.shownState())
 	case !o.r.ByTakeover:
 		return refuse(RefusedReport, "this claim is not a takeover; say NOT_EXECUTED of this attempt alone, or take over and find out")
 	case o.r.Contradicted:
@@ -197,10 +197,10 @@ func (o *operation) fencedReport(a *Attempt, rep report) (Plan, *Operation, erro
 	lost := refuseClaimLost()
 	switch {
 	case rep.isFact() && o.row.settled():
-		return Plan{Alarm: AlarmReportAfterSettled}, nil, lost
+		return Plan{Alarm: AlarmReportAfterSettled, AlarmBy: a}, nil, lost
 	case rep.isFact():
 		plan := o.contradict()
-		plan.Alarm = AlarmContradicted
+		plan.Alarm, plan.AlarmBy = AlarmContradicted, a
 		return plan, nil, lost
 	case rep.disposition == Unknown && a.saidNoEffect() && !o.row.settled():
 		return o.withdraw(), nil, lost

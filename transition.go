@@ -143,6 +143,12 @@ func matchFingerprints(stored, given []Fingerprint) error {
 	if !common && len(stored) > 0 && len(given) > 0 {
 		return refuse(RefusedFingerprintScheme, "the operation is bound to a fingerprint under scheme %s and this request has none under it: send that scheme too", stored[0].Scheme)
 	}
+	switch {
+	case len(stored) == 0:
+		return refuse(RefusedFingerprint, "the key was first used without a fingerprint, and this request has one; nothing was executed: send none for this key")
+	case len(given) == 0:
+		return refuse(RefusedFingerprint, "the key was first used with a fingerprint, and this request has none; nothing was executed: send the fingerprint of the arguments")
+	}
 	return refuse(RefusedFingerprint, "the key was first used with other arguments; nothing was executed: send the first arguments again, or use a new key for what is a new operation")
 }
 
@@ -214,7 +220,7 @@ func (o *operation) release(byOperator bool) {
 	o.clear()
 	r := o.r
 	r.State, r.ByOperator, r.ReleaseTime = StateReleased, byOperator, o.now
-	r.KeyExpire = o.now.Add(o.p.KeyRetention)
+	r.KeyExpire = keyExpiry(r, o.p, o.now)
 	if byOperator {
 		r.AttemptBase = r.Attempt
 	}
@@ -230,7 +236,7 @@ func (o *operation) settle(c content, by SettledBy) {
 	}
 	r.Result, r.Failure, r.SettledDigest = c.result, c.failure, c.fact.Digest
 	r.SettledBy, r.SettleTime = by, o.now
-	r.ResultExpire, r.KeyExpire = o.now.Add(o.p.ResultRetention), o.now.Add(o.p.KeyRetention)
+	r.ResultExpire, r.KeyExpire = o.now.Add(o.p.ResultRetention), keyExpiry(r, o.p, o.now)
 }
 
 // clear takes away all that belongs to the state that is being left.

@@ -53,7 +53,9 @@ type Plan struct {
 	DeleteTwin bool
 
 	Audit *AuditEntry
-	Alarm Alarm
+
+	Alarm   Alarm
+	AlarmBy *Attempt // whose report raised the alarm
 }
 
 // Changes reports whether the plan asks for a write.

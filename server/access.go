@@ -19,14 +19,11 @@ const (
 
 // principal is who calls, as far as has been proved: the identity behind a
 // credential, never the credential.
-type principal struct {
-	name  string
-	roles roles
-}
+type principal struct{ roles roles }
 
 // anonymous is everyone: a server without access control is for callers of its
 // own machine, and they may do everything.
-var anonymous = principal{name: "anonymous", roles: roleReader | roleCaller | roleOperator}
+var anonymous = principal{roles: roleReader | roleCaller | roleOperator}
 
 type principalKey struct{}
 

@@ -85,7 +85,7 @@ func callOperation(req any) (onced.Identity, bool) {
 // network cannot keep up: that is counted, and its cause logged where it begins.
 func callLevel(code codes.Code) slog.Level {
 	switch code {
-	case codes.OK, codes.NotFound, codes.Canceled, codes.DeadlineExceeded, codes.Unavailable:
+	case codes.OK, codes.NotFound, codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted:
 		return slog.LevelDebug
 	case codes.Internal, codes.Unknown, codes.DataLoss:
 		return slog.LevelError

@@ -65,7 +65,7 @@ func TestRefusedCallLog(t *testing.T) {
 func TestCallLevel(t *testing.T) {
 	for code, want := range map[codes.Code]slog.Level{
 		codes.OK: slog.LevelDebug, codes.Unavailable: slog.LevelDebug, codes.FailedPrecondition: slog.LevelInfo,
-		codes.ResourceExhausted: slog.LevelInfo, codes.Internal: slog.LevelError, codes.Unknown: slog.LevelError,
+		codes.ResourceExhausted: slog.LevelDebug, codes.Internal: slog.LevelError, codes.Unknown: slog.LevelError,
 	} {
 		if got := callLevel(code); got != want {
 			t.Errorf("%v: %v, want %v", code, got, want)

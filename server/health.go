@@ -183,11 +183,24 @@ func (s *healthStore) Update(ctx context.Context, t storage.Target, fn storage.U
 	return err
 }
 
-// probe finds out whether there is room again, by writing the facts about the
-// store as they are. That a call succeeded meanwhile shows nothing: it may have
-// been small, or one for which room is reserved.
+// leastRoom is how many bytes a full disk must have left, where the store can
+// tell, before claims are sent here again.
+const leastRoom = 1 << 20
+
+// roomer is what a store may offer beside [storage.Store].
+type roomer interface {
+	// Room returns how many bytes the store's disk has left.
+	Room() int64
+}
+
+// probe finds out whether there is room again: the disk has some, and the facts
+// about the store can be written as they are. One of the two shows nothing: small
+// writes find their place in a full file too, and so may any call meanwhile.
 func (s *healthStore) probe(ctx context.Context) {
 	if !s.health.isFull() {
+		return
+	}
+	if r, ok := s.Store.(roomer); ok && r.Room() < leastRoom {
 		return
 	}
 	if err := s.UpdateMeta(ctx, func(m storage.Meta) storage.Meta { return m }); err == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/onced/onced"
@@ -32,17 +33,30 @@ type Policies struct {
 func NewPolicies(def onced.Policy, byNamespace map[string]onced.Policy) (*Policies, error) {
 	var errs []error
 	if err := def.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("default policy: %w", err))
+		errs = append(errs, eachOf("default policy", err))
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(byNamespace)) {
 		if err := errors.Join(onced.ValidateNamespace(namespace), byNamespace[namespace].Validate()); err != nil {
-			errs = append(errs, fmt.Errorf("namespace %q: %w", namespace, err))
+			errs = append(errs, eachOf("namespace "+strconv.Quote(namespace), err))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	return &Policies{byDefault: def, configured: maps.Clone(byNamespace)}, nil
+}
+
+// eachOf says of every one of the joined errors what it is about.
+func eachOf(what string, err error) error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	var errs []error
+	for _, e := range joined.Unwrap() {
+		errs = append(errs, eachOf(what, e))
+	}
+	return errors.Join(errs...)
 }
 
 // Remember brings the store's persisted memories in line with the retentions now

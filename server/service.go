@@ -136,7 +136,7 @@ func (s *Service) updateWithTwin(ctx context.Context, id onced.Identity, decide 
 // applied follows a plan that is durable: counts, alarms, and those who wait.
 func (s *Service) applied(id onced.Identity, before *onced.Record, plan onced.Plan) {
 	if plan.Alarm != onced.AlarmNone {
-		s.alarm(id, before, plan.Alarm)
+		s.alarm(id, before, plan)
 	}
 	if plan.Put == nil && !plan.Delete {
 		return
@@ -148,11 +148,12 @@ func (s *Service) applied(id onced.Identity, before *onced.Record, plan onced.Pl
 	s.waiters.notify(id)
 }
 
-func (s *Service) alarm(id onced.Identity, before *onced.Record, a onced.Alarm) {
-	s.observer.Alarm(s.policies.Label(id.Namespace), a)
+func (s *Service) alarm(id onced.Identity, before *onced.Record, plan onced.Plan) {
+	s.observer.Alarm(s.policies.Label(id.Namespace), plan.Alarm)
 	s.log.Error("a holder reported an effect that may not have been the only one",
-		slog.String("alarm", a.String()), operationAttr(id),
-		slog.Uint64("attempt", uint64(before.Attempt)), slog.String("holder", before.Holder))
+		slog.String("alarm", plan.Alarm.String()), operationAttr(id),
+		slog.Uint64("reporting_attempt", uint64(plan.AlarmBy.Number)), slog.String("reporting_holder", plan.AlarmBy.Holder),
+		slog.Uint64("newest_attempt", uint64(before.Attempt)), slog.String("newest_holder", before.Holder))
 }
 
 // mismatch logs a claim or lookup whose fingerprint is not the stored one: the

@@ -278,13 +278,13 @@ func (v *violations) guard(g *oncedv1.TwinGuard) *onced.TwinGuard {
 func (v *violations) window(d *durationpb.Duration, block onced.TwinBlock) time.Duration {
 	if d == nil {
 		if block == onced.BlockUnsettledOrRecent {
-			v.add("twin_guard.window", "is required with UNSETTLED_OR_RECENT: %v to %v", onced.LeastTwinWindow, onced.GreatestTwin)
+			v.add("twin_guard.window", "is required with UNSETTLED_OR_RECENT: %v to %v", onced.LeastTwinWindow, onced.GreatestTwinWindow)
 		}
 		return 0
 	}
 	window, ok := v.duration("twin_guard.window", d)
-	if ok && (window < onced.LeastTwinWindow || window > onced.GreatestTwin) {
-		v.add("twin_guard.window", "%v must lie within %v to %v", window, onced.LeastTwinWindow, onced.GreatestTwin)
+	if ok && (window < onced.LeastTwinWindow || window > onced.GreatestTwinWindow) {
+		v.add("twin_guard.window", "%v must lie within %v to %v", window, onced.LeastTwinWindow, onced.GreatestTwinWindow)
 	}
 	return window
 }

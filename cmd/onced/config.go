@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -76,13 +77,16 @@ func (c *config) read(path string) error {
 	d := yaml.NewDecoder(bytes.NewReader(b))
 	d.KnownFields(true)
 	if err := d.Decode(c); err != nil && !errors.Is(err, io.EOF) {
-		return err
+		return errors.New(typeNames.ReplaceAllString(err.Error(), ""))
 	}
 	if err := d.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
 		return errors.New("the file holds more than one YAML document")
 	}
 	return nil
 }
+
+// typeNames is what yaml's sentences say of this program's types.
+var typeNames = regexp.MustCompile(` (in type|into) main\.\w+`)
 
 // check resolves the policies and reports everything that is wrong.
 func (c *config) check() error {

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/onced/onced"
 	"github.com/onced/onced/server"
 	"github.com/onced/onced/server/ops"
 	"github.com/onced/onced/server/sweep"
@@ -56,6 +57,9 @@ func (c *serveCommand) Run(std *streams) error {
 		return err
 	}
 	defer closeStore(store, log)
+	if err := compareClocks(ctx, store, log); err != nil {
+		return err
+	}
 	removeReadyFile(c.ReadyFile, log) // of a process that was killed
 
 	registry := prometheus.NewRegistry()
@@ -149,6 +153,24 @@ func openStore(dir string, log *slog.Logger) (*bolt.Store, error) {
 		log.Warn("no --data given: using the store for development", slog.String("data", defaultData))
 	}
 	return store, err
+}
+
+// compareClocks says so when the machine's clock and the store's newest time do
+// not fit together: then store time is not what people take it for.
+func compareClocks(ctx context.Context, store *bolt.Store, log *slog.Logger) error {
+	now, err := store.Get(ctx, onced.Identity{})
+	if err != nil {
+		return err
+	}
+	if behind := now.Now.Sub(machineClock{}.Wall()); behind > time.Second {
+		log.Error("the machine's clock is behind the newest time in the store; store time, and with it every lease, stands still until it has caught up: set the clock right and start onced again",
+			slog.Duration("behind", behind))
+	}
+	if held := now.Now.Sub(now.ExpiryTime); held > 0 {
+		log.Warn("the machine's clock is far ahead of the newest time in the store; nothing expires for an hour, in case the clock is wrong",
+			slog.Duration("ahead", held))
+	}
+	return nil
 }
 
 func closeStore(store *bolt.Store, log *slog.Logger) {

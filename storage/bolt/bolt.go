@@ -174,6 +174,15 @@ func (s *Store) UpdateMeta(ctx context.Context, fn func(storage.Meta) storage.Me
 	return s.queue.do(ctx, decideMeta(fn))
 }
 
+// Size returns how many bytes the data file takes up; zero if that cannot be told.
+func (s *Store) Size() int64 {
+	info, err := os.Stat(s.path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
 // Failed implements [storage.Store].
 func (s *Store) Failed() <-chan struct{} { return s.failed }
 

@@ -86,7 +86,7 @@ func failureDetails(f *fixture) {
 		want := completed(op("%d", n), nil)
 		want.State, want.Result = onced.StateFailed, nil
 		want.Failure = &onced.Failure{Code: "ABORTED", Details: onced.NewResult("text/plain", true, noise(int64(i), n))}
-		want.Checkpoint = &onced.Checkpoint{Attempt: 1, Seq: 1, Payload: *onced.NewResult("", false, noise(7, onced.GreatestProgress))}
+		want.Checkpoint = &onced.Checkpoint{Attempt: 1, Seq: 1, Payload: *onced.NewResult("", false, noise(7, onced.GreatestCheckpoint))}
 		f.put(want)
 		f.wantRecord(want.ID, want)
 	}

@@ -415,10 +415,11 @@ type ClaimRequest struct {
 	Fingerprints []string `protobuf:"bytes,3,rep,name=fingerprints,proto3" json:"fingerprints,omitempty"`
 	// On whose behalf: the end user. Bound by the first claim; every later claim
 	// and lookup must name the same, and empty, meaning absent, differs from
-	// every other. At most 256 bytes of UTF-8.
+	// every other. At most 256 bytes, under the character rules of a key.
 	Subject string `protobuf:"bytes,4,opt,name=subject,proto3" json:"subject,omitempty"`
 	// A label that tells people who holds the claim, for example a host and
-	// process. Shown to other callers. At most 256 bytes of UTF-8.
+	// process. Shown to other callers. At most 256 bytes, under the character
+	// rules of a key.
 	Holder string `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"`
 	// How long the execution may take: 1 s-24 h, and within the namespace's
 	// min_lease and max_lease. Unset means the namespace's default_lease, shown
@@ -434,15 +435,18 @@ type ClaimRequest struct {
 	// The attempt to take over, as shown in Operation.attempt; 0 asks for no
 	// takeover. It matches only while the operation is unresolved at that very
 	// attempt; see Outcome.OUTCOME_TAKEN_OVER and
-	// ClaimResponse.takeover_refused.
+	// ClaimResponse.takeover_refused. Whoever names one has seen the operation:
+	// on a key that is absent the answer is UNRESOLVED, HISTORY_LOST, and a record
+	// of that is made, which stays until it is taken over or resolved.
 	TakeOverAttempt uint32 `protobuf:"varint,8,opt,name=take_over_attempt,json=takeOverAttempt,proto3" json:"take_over_attempt,omitempty"`
 	// When the caller first minted the key (not when it sends this request).
 	// Tells a late retry, whose operation may have been forgotten, from a new
 	// operation. At most Policy.key_time_skew in the future. Optional, unless
 	// the namespace's policy requires it.
 	KeyTime *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=key_time,json=keyTime,proto3" json:"key_time,omitempty"`
-	// Free labels for operators, kept from the first claim. At most 16; names at
-	// most 64 bytes, values at most 256 bytes, both UTF-8.
+	// Free labels for operators, kept from the first claim. At most 16; names of
+	// 1-64 bytes, values of at most 256 bytes, both under the character rules of a
+	// key.
 	Labels map[string]string `protobuf:"bytes,10,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Block this claim by a twin. Unset means no guard.
 	TwinGuard     *TwinGuard `protobuf:"bytes,11,opt,name=twin_guard,json=twinGuard,proto3" json:"twin_guard,omitempty"`

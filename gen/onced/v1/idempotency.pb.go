@@ -459,7 +459,7 @@ type LookupRequest struct {
 	// operations of other subjects are left out of that search.
 	Ref *OperationRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
 	// On whose behalf; must be the subject of the first claim, empty meaning
-	// absent. At most 256 bytes.
+	// absent. At most 256 bytes, under the character rules of a key.
 	Subject string `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
 	// Compared with the stored ones only if given. Form and bounds as in
 	// ClaimRequest.fingerprints.

@@ -63,7 +63,8 @@ const (
 // Any other error, above all DEADLINE_EXCEEDED and a lost connection, means
 // that the call may or may not have been carried out: re-send it unchanged,
 // and do not execute without an answer. Messages of up to 17 MiB are taken and
-// given; a larger one is RESOURCE_EXHAUSTED and changes nothing.
+// given; a larger one is RESOURCE_EXHAUSTED and changes nothing. What gRPC itself
+// refuses, that and unknown methods, has neither header nor ErrorInfo.
 type IdempotencyServiceClient interface {
 	// Claim asks for the right to execute an operation, and gets the stored
 	// outcome if there is one. Act on Outcome.
@@ -94,9 +95,10 @@ type IdempotencyServiceClient interface {
 	// until it is answered.
 	//
 	//	FAILED_PRECONDITION  CLAIM_LOST: token and fence are not those of the
-	//	                     newest attempt. Nothing is settled; that an effect
-	//	                     was reported is kept, so that nobody takes the
-	//	                     operation for unexecuted.
+	//	                     newest attempt. Nothing is settled. If they are
+	//	                     those of an earlier attempt that is remembered, that
+	//	                     it reported an effect is kept, so that nobody takes
+	//	                     the operation for unexecuted.
 	//	                     ALREADY_SETTLED: settled with something else. The
 	//	                     stored bytes stay; look the operation up.
 	Complete(ctx context.Context, in *CompleteRequest, opts ...grpc.CallOption) (*CompleteResponse, error)
@@ -113,7 +115,9 @@ type IdempotencyServiceClient interface {
 	//
 	//	NOT_FOUND            no such operation. The message says what was asked
 	//	                     and whether the key is older than the namespace's
-	//	                     memory, in which case it may have been forgotten.
+	//	                     memory, in which case it may have been forgotten;
+	//	                     so does `older_than_memory`, true or false, in the
+	//	                     metadata of the ErrorInfo.
 	//	PERMISSION_DENIED    SUBJECT_MISMATCH: as for Claim.
 	//	FAILED_PRECONDITION  FINGERPRINT_MISMATCH, FINGERPRINT_SCHEME: as for
 	//	                     Claim, if fingerprints are given.
@@ -239,7 +243,8 @@ func (c *idempotencyServiceClient) GetPolicy(ctx context.Context, in *GetPolicyR
 // Any other error, above all DEADLINE_EXCEEDED and a lost connection, means
 // that the call may or may not have been carried out: re-send it unchanged,
 // and do not execute without an answer. Messages of up to 17 MiB are taken and
-// given; a larger one is RESOURCE_EXHAUSTED and changes nothing.
+// given; a larger one is RESOURCE_EXHAUSTED and changes nothing. What gRPC itself
+// refuses, that and unknown methods, has neither header nor ErrorInfo.
 type IdempotencyServiceServer interface {
 	// Claim asks for the right to execute an operation, and gets the stored
 	// outcome if there is one. Act on Outcome.
@@ -270,9 +275,10 @@ type IdempotencyServiceServer interface {
 	// until it is answered.
 	//
 	//	FAILED_PRECONDITION  CLAIM_LOST: token and fence are not those of the
-	//	                     newest attempt. Nothing is settled; that an effect
-	//	                     was reported is kept, so that nobody takes the
-	//	                     operation for unexecuted.
+	//	                     newest attempt. Nothing is settled. If they are
+	//	                     those of an earlier attempt that is remembered, that
+	//	                     it reported an effect is kept, so that nobody takes
+	//	                     the operation for unexecuted.
 	//	                     ALREADY_SETTLED: settled with something else. The
 	//	                     stored bytes stay; look the operation up.
 	Complete(context.Context, *CompleteRequest) (*CompleteResponse, error)
@@ -289,7 +295,9 @@ type IdempotencyServiceServer interface {
 	//
 	//	NOT_FOUND            no such operation. The message says what was asked
 	//	                     and whether the key is older than the namespace's
-	//	                     memory, in which case it may have been forgotten.
+	//	                     memory, in which case it may have been forgotten;
+	//	                     so does `older_than_memory`, true or false, in the
+	//	                     metadata of the ErrorInfo.
 	//	PERMISSION_DENIED    SUBJECT_MISMATCH: as for Claim.
 	//	FAILED_PRECONDITION  FINGERPRINT_MISMATCH, FINGERPRINT_SCHEME: as for
 	//	                     Claim, if fingerprints are given.

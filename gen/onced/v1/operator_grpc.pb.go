@@ -46,10 +46,10 @@ type OperatorServiceClient interface {
 	//	NOT_FOUND            no such operation.
 	//	FAILED_PRECONDITION  CLAIM_LIVE: the operation is pending. Wait, or set
 	//	                     force when its holder is dead.
-	//	                     ALREADY_SETTLED: settled with something else, or
-	//	                     released is asked for: reopen it first.
+	//	                     ALREADY_SETTLED: settled with something else:
+	//	                     reopen it first.
 	//	                     REPORT_REFUSED: reopen of what is pending or
-	//	                     unresolved.
+	//	                     unresolved, or released of what is settled.
 	//	ABORTED              ETAG_MISMATCH: the operation has changed since it
 	//	                     was read. Read it again.
 	ResolveOperation(ctx context.Context, in *ResolveOperationRequest, opts ...grpc.CallOption) (*ResolveOperationResponse, error)
@@ -172,10 +172,10 @@ type OperatorServiceServer interface {
 	//	NOT_FOUND            no such operation.
 	//	FAILED_PRECONDITION  CLAIM_LIVE: the operation is pending. Wait, or set
 	//	                     force when its holder is dead.
-	//	                     ALREADY_SETTLED: settled with something else, or
-	//	                     released is asked for: reopen it first.
+	//	                     ALREADY_SETTLED: settled with something else:
+	//	                     reopen it first.
 	//	                     REPORT_REFUSED: reopen of what is pending or
-	//	                     unresolved.
+	//	                     unresolved, or released of what is settled.
 	//	ABORTED              ETAG_MISMATCH: the operation has changed since it
 	//	                     was read. Read it again.
 	ResolveOperation(context.Context, *ResolveOperationRequest) (*ResolveOperationResponse, error)

@@ -108,7 +108,7 @@ type Policy struct {
 	// The beginning of what the namespace remembers without gaps. It only moves
 	// forward. A key that was first minted before it is not known to be new and
 	// its claim is not granted; key_time_skew is added to it, except where it is
-	// the birth of the store.
+	// the birth of a store that replaces none.
 	MemorySince *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=memory_since,json=memorySince,proto3" json:"memory_since,omitempty"`
 	// The store's generation: the Unix second of its init or restore, always
 	// above that of the backup it came from. A client that sees it change is
