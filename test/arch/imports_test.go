@@ -18,6 +18,7 @@ const (
 	middleware = "github.com/grpc-ecosystem/go-grpc-middleware/v2/..."
 	prometheus = "github.com/prometheus/client_golang/..."
 	protobuf   = "google.golang.org/protobuf/..."
+	xsys       = "golang.org/x/sys/..."
 )
 
 // importRule says what the files of one folder may import, tests left out.
@@ -49,7 +50,7 @@ var importRules = []importRule{
 	{
 		dir:   "storage/bolt/...",
 		own:   []string{".", "storage", "storage/bolt/...", "gen/onced/storage/v1"},
-		third: []string{bbolt, protobuf},
+		third: []string{bbolt, protobuf, xsys},
 	},
 
 	{

@@ -1,0 +1,108 @@
+package onced_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/onced/onced"
+)
+
+// TestDue: unsettled work stands by the end of its lease or the moment of its
+// doubt, everything else by its next expiry.
+func TestDue(t *testing.T) {
+	lease, result, key := 30*time.Second, 7*day, 30*day
+	for _, test := range []struct {
+		name  string
+		build func(*world)
+		kind  onced.DueKind
+		after time.Duration // from start
+	}{
+		{"LIVE", live, onced.DueUnsettled, lease},
+		{"LAPSED", then(live, lapse), onced.DueUnsettled, lease},
+		{"DECLARED", then(live, lapse, secondSays(onced.Unknown)), onced.DueUnsettled, lease},
+		{"HISTORY", forgotten, onced.DueUnsettled, 0},
+		{"RELEASED", released, onced.DueExpiry, key},
+		{"COMPLETED", completed, onced.DueExpiry, result},
+		{"COMPLETED, tombstone", then(completed, afterErasure), onced.DueExpiry, key},
+		{"FAILED with details", failed, onced.DueExpiry, result},
+		{"FAILED, tombstone", then(failed, afterResultRetention), onced.DueExpiry, key},
+	} {
+		w := newWorld(t)
+		test.build(w)
+		kind, at := w.record().Due()
+		if kind != test.kind || !at.Equal(start.Add(test.after)) {
+			t.Errorf("%s: %v at %v, want %v at %v", test.name, kind, at, test.kind, start.Add(test.after))
+		}
+	}
+}
+
+// TestNames: what stands on the wire, in metrics and in the audit trail; a
+// number without a name is not shown as one that has.
+func TestNames(t *testing.T) {
+	for _, test := range []struct {
+		value fmt.Stringer
+		want  string
+	}{
+		{onced.StatePending, "PENDING"},
+		{onced.StateUnresolved, "UNRESOLVED"},
+		{onced.StateReleased, "RELEASED"},
+		{onced.StateCompleted, "COMPLETED"},
+		{onced.StateFailed, "FAILED"},
+		{onced.State(0), "UNSPECIFIED"},
+		{onced.State(200), "UNSPECIFIED"},
+		{onced.ReasonNone, "NONE"},
+		{onced.ReasonLapsed, "LAPSED"},
+		{onced.ReasonDeclared, "DECLARED"},
+		{onced.ReasonHistoryLost, "HISTORY_LOST"},
+		{onced.ReasonContradicted, "CONTRADICTED"},
+		{onced.OutcomeGranted, "GRANTED"},
+		{onced.OutcomeReplayed, "REPLAYED"},
+		{onced.OutcomeFailed, "FAILED"},
+		{onced.OutcomeInProgress, "IN_PROGRESS"},
+		{onced.OutcomeUnresolved, "UNRESOLVED"},
+		{onced.OutcomeTakenOver, "TAKEN_OVER"},
+		{onced.OutcomeBlockedByTwin, "BLOCKED_BY_TWIN"},
+		{onced.NotExecuted, "NOT_EXECUTED"},
+		{onced.Final, "FINAL"},
+		{onced.Unknown, "UNKNOWN"},
+		{onced.DidNotHappen, "DID_NOT_HAPPEN"},
+		{onced.TakeoverNotRefused, "NONE"},
+		{onced.TakeoverRefusedNotYet, "NOT_YET"},
+		{onced.TakeoverRefusedPolicy, "POLICY"},
+		{onced.TakeoverRefusedOtherAttempt, "OTHER_ATTEMPT"},
+		{onced.SettledByNobody, "NOBODY"},
+		{onced.SettledByHolder, "HOLDER"},
+		{onced.SettledByOperator, "OPERATOR"},
+		{onced.TakeoverByNobody, "NOBODY"},
+		{onced.TakeoverByOperator, "OPERATOR"},
+		{onced.TakeoverByCaller, "CALLER"},
+		{onced.Stored, "STORED"},
+		{onced.Omitted, "OMITTED"},
+		{onced.Dropped, "DROPPED"},
+		{onced.ResolveCompleted, "completed"},
+		{onced.ResolveFailed, "failed"},
+		{onced.ResolveReleased, "released"},
+		{onced.ResolveReopen, "reopen"},
+		{onced.AlarmNone, "none"},
+		{onced.AlarmContradicted, "contradicted"},
+		{onced.AlarmReportAfterSettled, "report_after_settled"},
+		{onced.AlarmSettledAfterResolve, "settled_after_resolve"},
+	} {
+		if got := test.value.String(); got != test.want {
+			t.Errorf("%T(%d) is called %q, want %q", test.value, test.value, got, test.want)
+		}
+	}
+}
+
+// TestStateKinds: settled, unsettled, or neither.
+func TestStateKinds(t *testing.T) {
+	for state := range onced.State(8) {
+		settled := state == onced.StateCompleted || state == onced.StateFailed
+		unsettled := state == onced.StatePending || state == onced.StateUnresolved
+		known := settled || unsettled || state == onced.StateReleased
+		if state.Settled() != settled || state.Unsettled() != unsettled || state.Known() != known {
+			t.Errorf("%v (%d): settled %v, unsettled %v, known %v", state, state, state.Settled(), state.Unsettled(), state.Known())
+		}
+	}
+}
