@@ -1,6 +1,6 @@
 # Short names for the commands that CONTRIBUTING.md explains.
 
-.PHONY: build test lint generate check fmt
+.PHONY: build test lint generate check fmt explore
 
 build:
 	go build ./...
@@ -19,3 +19,6 @@ check:
 
 fmt:
 	git ls-files -co --exclude-standard '*.go' ':!gen' | xargs go tool -modfile=tools/lint/go.mod gofumpt -w
+
+explore:
+	go run ./test/explore -scenario all
