@@ -36,6 +36,7 @@ type chain struct {
 	service   *Service
 	metrics   *Metrics
 	admission *admission
+	replies   *replies
 	log       *slog.Logger
 }
 
@@ -48,6 +49,7 @@ func (c *chain) places() []place {
 	return []place{
 		{name: "metrics", stats: rpcStats{c.metrics}},
 		{name: "generation", unary: headerUnary(generation), stream: headerStream(generation)},
+		{name: "replies", unary: c.boundReplies},
 		{
 			name:   "logging",
 			unary:  interceptors.UnaryServerInterceptor(callLogger{c.log}),

@@ -38,11 +38,11 @@ func TestChainOrder(t *testing.T) {
 			unaryOnly = append(unaryOnly, p.name)
 		}
 	}
-	want := []string{"metrics", "generation", "logging", "authentication", "authorisation", "validation", "admission", "errors", "recovery"}
+	want := []string{"metrics", "generation", "replies", "logging", "authentication", "authorisation", "validation", "admission", "errors", "recovery"}
 	if !slices.Equal(names, want) {
 		t.Errorf("the chain is\n%v\nwant\n%v", names, want)
 	}
-	if want := []string{"validation", "admission"}; !slices.Equal(unaryOnly, want) {
+	if want := []string{"replies", "validation", "admission"}; !slices.Equal(unaryOnly, want) {
 		t.Errorf("for unary calls only: %v, want %v", unaryOnly, want)
 	}
 }

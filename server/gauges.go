@@ -18,8 +18,9 @@ type gauges struct {
 	store     storage.Store
 	service   *Service
 	admission *admission
+	replies   *replies
 
-	calls, unsettled, oldest, size *prometheus.Desc
+	calls, inFlight, unsettled, oldest, size *prometheus.Desc
 }
 
 // sizer is what a store may offer beside [storage.Store].
@@ -29,10 +30,11 @@ type sizer interface {
 }
 
 // watch adds the gauges of a server.
-func (m *Metrics) watch(store storage.Store, service *Service, admission *admission) error {
+func (m *Metrics) watch(store storage.Store, service *Service, admission *admission, replies *replies) error {
 	return m.reg.Register(&gauges{
-		store: store, service: service, admission: admission,
+		store: store, service: service, admission: admission, replies: replies,
 		calls:     gauge("calls_running", "Calls that are worked on; those that are held are not among them."),
+		inFlight:  gauge("reply_bytes_in_flight", "Bytes of large replies that wait for their callers to read them."),
 		unsettled: gauge("unsettled_operations", "Operations that are PENDING or UNRESOLVED.", "namespace"),
 		oldest:    gauge("unresolved_age_seconds", "How long the oldest unsettled operation whose lease is over, or which is in doubt, has been so; zero when there is none."),
 		size:      gauge("store_size_bytes", "What the store takes up on its disk."),
@@ -46,6 +48,7 @@ func gauge(name, help string, labels ...string) *prometheus.Desc {
 // Describe implements [prometheus.Collector].
 func (g *gauges) Describe(to chan<- *prometheus.Desc) {
 	to <- g.calls
+	to <- g.inFlight
 	to <- g.unsettled
 	to <- g.oldest
 	to <- g.size
@@ -58,6 +61,7 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	set(g.calls, float64(g.admission.running()))
+	set(g.inFlight, float64(g.replies.inFlight.Load()))
 	for namespace, n := range g.service.unsettledByLabel() {
 		set(g.unsettled, float64(n), namespace)
 	}

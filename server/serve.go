@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,6 +53,7 @@ type Config struct {
 type Server struct {
 	grpc    *grpc.Server
 	service *Service
+	replies *replies
 	store   *healthStore
 	health  *Health
 	log     *slog.Logger
@@ -79,13 +81,14 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cfg.Metrics.watch(cfg.Store, service, admission); err != nil {
+	replies := &replies{limit: greatestReplies}
+	if err := cfg.Metrics.watch(cfg.Store, service, admission, replies); err != nil {
 		return nil, err
 	}
-	chain := &chain{service: service, metrics: cfg.Metrics, admission: admission, log: cfg.Logger}
+	chain := &chain{service: service, metrics: cfg.Metrics, admission: admission, replies: replies, log: cfg.Logger}
 	s := &Server{
-		grpc:    grpc.NewServer(append(transportOptions(), chainOptions(chain.places())...)...),
-		service: service, store: store, health: health, log: cfg.Logger,
+		grpc:    grpc.NewServer(slices.Concat(transportOptions(), replies.options(), chainOptions(chain.places()))...),
+		service: service, replies: replies, store: store, health: health, log: cfg.Logger,
 	}
 	Register(s.grpc, service)
 	health.register(s.grpc)
