@@ -194,7 +194,7 @@ func (m *model) renewing(w *world, i int, out emit) {
 	asked := *w
 	asked.runs[i].sent |= renewed
 	s, next := m.deliverReport(&asked, i, renewed)
-	if s.note == accepted && w.runs[i].phase == running && next.record != nil {
+	if s.note == answeredOK && w.runs[i].phase == running && next.record != nil {
 		r := &next.runs[i]
 		r.deadline = max(r.deadline, ticks(next.record.LeaseEnd))
 		out(step{run: i, verb: "renews its lease", note: s.note}, next)

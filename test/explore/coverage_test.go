@@ -79,7 +79,7 @@ func TestWalksComeByTheWholeTable(t *testing.T) {
 			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()
 				b := s.in
-				b.States = 40_000 / raceFactor
+				b.States = 8_000
 				m := newModel(b, realRules())
 				met := map[cell]bool{}
 				failOnViolation(t, explore(m, func(before *world, s step, _ *world) {

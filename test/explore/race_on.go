@@ -4,4 +4,4 @@ package main
 
 // raceFactor divides the number of states that the tests explore: the race
 // detector makes each of them many times as slow.
-const raceFactor = 5
+const raceFactor = 10

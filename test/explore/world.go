@@ -77,9 +77,8 @@ const (
 	final
 	renewed
 
-	facts   = completed | final
-	weaker  = notExecuted | unknown | didNotHappen
-	reports = facts | weaker
+	facts  = completed | final
+	weaker = notExecuted | unknown | didNotHappen
 )
 
 // licence is what an answer to a claim lets the claimer do.
