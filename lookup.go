@@ -9,7 +9,12 @@ type Operation struct {
 	// LeaseRemaining counts to the effective end of the lease; never negative,
 	// zero when nothing is held.
 	LeaseRemaining time.Duration
+
+	storeGeneration uint64
 }
+
+// Etag names this version of the operation in this store, see [Record.Etag].
+func (op *Operation) Etag() string { return op.Record.Etag(op.storeGeneration) }
 
 // LookupRequest asks what is known of an operation.
 type LookupRequest struct {
@@ -65,7 +70,7 @@ func Show(v View, p Policy) (op *Operation, ok bool, err error) {
 
 // show returns the working copy as it is to be seen.
 func (o *operation) show() *Operation {
-	op := &Operation{Record: *o.r}
+	op := &Operation{Record: *o.r, storeGeneration: o.v.Epoch.Generation}
 	if o.row.settled() || o.row == rowReleased {
 		op.ResultExpire, op.KeyExpire = expiries(o.r, o.p)
 	}

@@ -431,3 +431,26 @@ func TestFencesGrow(t *testing.T) {
 		t.Error("an answer without a grant used a fence up")
 	}
 }
+
+// TestSkewMadeShorter: a key time ahead of the settlement keeps its key for as
+// long as it is ahead, so that no skew that is configured later brings the key to
+// life a second time.
+func TestSkewMadeShorter(t *testing.T) {
+	w := newWorld(t)
+	w.policy.Skew = time.Hour
+	c := request("first")
+	c.KeyTime = w.now.Add(50 * time.Minute)
+	w.wantOutcome(c, onced.OutcomeGranted)
+	w.complete("first")
+	settled := w.now
+	w.policy.Skew = 5 * time.Minute
+	for _, at := range []time.Duration{w.policy.KeyRetention, w.policy.KeyRetention + 50*time.Minute} {
+		w.now = settled.Add(at)
+		again := request("second")
+		again.KeyTime = c.KeyTime
+		answer, err := w.claimWith(again)
+		if err != nil || answer.Outcome == onced.OutcomeGranted {
+			t.Errorf("%v after the settlement the key was claimed again: %v, %v", at, answer.Outcome, err)
+		}
+	}
+}

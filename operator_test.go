@@ -58,17 +58,17 @@ func TestEtagNamesVersions(t *testing.T) {
 		func(w *world) { w.takeOver("third") }, thirdCompletes, afterErasure, reopen,
 	} {
 		step(w)
-		if earlier, found := seen[w.record().Etag()]; found {
+		if earlier, found := seen[w.record().Etag(w.epoch.Generation)]; found {
 			t.Errorf("step %d has the etag of step %d", i, earlier)
 		}
-		seen[w.record().Etag()] = i
+		seen[w.record().Etag(w.epoch.Generation)] = i
 	}
 	w = newWorld(t)
 	completed(w)
 	etag := w.show().Etag()
 	resultExpires(w)
 	w.sweep()
-	if w.record().Result.Presence != onced.Dropped || w.record().Etag() != etag {
+	if w.record().Result.Presence != onced.Dropped || w.record().Etag(w.epoch.Generation) != etag {
 		t.Errorf("swept into %+v", w.record())
 	}
 }
@@ -98,6 +98,23 @@ func TestRepeatedResolve(t *testing.T) {
 			t.Errorf("%v: %d entries in the audit trail", as, len(w.audit))
 		}
 	}
+}
+
+// TestEtagEndsWithTheStore: a Resolve that was decided on before a restore does not
+// apply after it: what has happened in between is not known any more.
+func TestEtagEndsWithTheStore(t *testing.T) {
+	w := newWorld(t)
+	live(w)
+	w.lapse()
+	q := resolution(onced.ResolveReleased)
+	q.Etag = w.show().Etag()
+	w.restore()
+	before := copyRecord(w.record())
+	_, err := w.resolveWith(q)
+	if got := reason(t, err); got != onced.RefusedEtag {
+		t.Errorf("answered %q, want ETAG_MISMATCH", got)
+	}
+	w.wantChange(before, nil)
 }
 
 // TestRepeatedResolveIsLate: a Resolve that comes twice undoes nothing that has

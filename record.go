@@ -180,9 +180,11 @@ type LastResolve struct {
 	Evidence   string
 }
 
-// Etag names this version of the record. It is opaque; only equality counts.
-func (r *Record) Etag() string {
-	return fmt.Sprintf("%x-%x-%x", r.Generation, r.Fence, r.Revision)
+// Etag names this version of the record in a store of the given generation. It is
+// opaque; only equality counts. A restore changes it, though not the record: what
+// was decided on before is to be looked at again.
+func (r *Record) Etag(generation uint64) string {
+	return fmt.Sprintf("%x-%x-%x", generation, r.Fence, r.Revision)
 }
 
 // clone returns a copy that shares no memory which a transition may change.

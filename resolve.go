@@ -35,7 +35,7 @@ func Resolve(v View, p Policy, q ResolveRequest) (Plan, *Operation, error) {
 		return Plan{}, nil, err
 	}
 	last, c := q.identity()
-	current := q.Etag == o.r.Etag()
+	current := q.Etag == o.etag()
 	if o.r.LastResolve != nil && *o.r.LastResolve == last && !current {
 		return Plan{}, o.show(), nil
 	}
@@ -123,7 +123,7 @@ func EraseResult(v View, p Policy, q EraseRequest) (Plan, *Operation, error) {
 	if !v.Record.holdsBytes() && (o.r.Failure == nil || o.r.Failure.Erased) {
 		return Plan{}, o.show(), nil
 	}
-	if q.Etag != "" && q.Etag != o.r.Etag() {
+	if q.Etag != "" && q.Etag != o.etag() {
 		return Plan{}, nil, refuseEtag()
 	}
 	before := o.shownState()
@@ -153,6 +153,8 @@ func (o *operation) showIf(ok bool) *Operation {
 	}
 	return o.show()
 }
+
+func (o *operation) etag() string { return o.r.Etag(o.v.Epoch.Generation) }
 
 func refuseEtag() *Refusal {
 	return refuse(RefusedEtag, "the operation has changed since the etag was read; look at it again, then decide again")

@@ -344,7 +344,7 @@ func (w *world) checkShown(answer onced.ClaimAnswer, want claimCell) {
 	if op.State != states[want.outcome] || op.Reason != want.reason {
 		w.t.Errorf("shown as %v/%v, want %v/%v", op.State, op.Reason, states[want.outcome], want.reason)
 	}
-	if op.Attempt != r.Attempt || op.Fence != r.Fence || !op.LeaseEnd.Equal(r.LeaseEnd) || op.Etag() != r.Etag() {
+	if op.Attempt != r.Attempt || op.Fence != r.Fence || !op.LeaseEnd.Equal(r.LeaseEnd) || op.Etag() != r.Etag(w.epoch.Generation) {
 		w.t.Errorf("shown %+v of %+v", op, r)
 	}
 	wait := time.Duration(0)

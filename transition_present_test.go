@@ -70,7 +70,7 @@ func (w *world) checkReport(c column, name string, want reportCell) {
 	if (op == nil) != (want.refused != "") {
 		w.t.Errorf("showed %+v with refusal %q", op, want.refused)
 	}
-	if op != nil && op.Etag() != w.record().Etag() {
+	if op != nil && op.Etag() != w.record().Etag(w.epoch.Generation) {
 		w.t.Errorf("showed another version than the stored one: %+v", op)
 	}
 	if want.changes == nil || want.refused != "" {

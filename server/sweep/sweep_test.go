@@ -151,7 +151,7 @@ func TestNeverUnsettledOrUnreadable(t *testing.T) {
 	b.mustPass(Batch{Kept: 3})
 
 	for _, v := range before {
-		if now := b.view(v.ID.Key).Record; now == nil || now.Etag() != v.Record.Etag() {
+		if now := b.view(v.ID.Key).Record; now == nil || now.Etag(0) != v.Record.Etag(0) {
 			t.Errorf("%v was touched: %+v", v.ID, now)
 		}
 	}

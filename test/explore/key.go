@@ -110,7 +110,7 @@ func (e *encoder) service() {
 		e.put(byte(min(w.now, keyTicks+1))) // the key was minted at 0
 	}
 	for _, d := range w.decisions[:w.decided] {
-		current := w.record != nil && w.record.Etag() == d.etag
+		current := w.record != nil && w.record.Etag(uint64(w.generation)) == d.etag
 		e.put(byte(d.as), flags(d.force, current))
 	}
 }

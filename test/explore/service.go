@@ -131,7 +131,7 @@ func (m *model) decide(w *world, d decision, out emit) {
 		return
 	}
 	made := *w
-	d.etag = w.record.Etag()
+	d.etag = w.record.Etag(uint64(w.generation))
 	made.decisions[made.decided] = d
 	made.decided++
 	if falsely {
