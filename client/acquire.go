@@ -133,7 +133,8 @@ func (a *acquisition) unresolved(ctx context.Context, g grant) error {
 
 // take checks, as the last thing before the function starts, that it may start.
 func (a *acquisition) take(ctx context.Context, g grant) (done bool, err error) {
-	over := !time.Now().Before(termOf(g.answer.GetOperation(), g.sent).end)
+	t, now := termOf(g.answer.GetOperation(), g.sent), time.Now()
+	over := !now.Before(t.end)
 	stale := a.c.generation.refusal()
 	switch {
 	case g.fence == 0:
@@ -144,6 +145,11 @@ func (a *acquisition) take(ctx context.Context, g grant) (done bool, err error) 
 			operation(a.call.Key, a.call.Method), ctx.Err())
 	case stale != nil:
 		err = stale
+	case a.req.GetWait() != nil && !now.Before(t.renewal):
+		// The lease counts from when the claim was sent, and the server may have held
+		// it for as long. The same claim again, not held, tells what is left.
+		a.req.Wait = nil
+		return false, nil
 	case over && a.rounds < mostRounds:
 		return false, a.startOver(ctx, g)
 	case over:

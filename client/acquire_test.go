@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -397,5 +398,41 @@ func TestAcquireReportsACallThatWaits(t *testing.T) {
 			t.Error(err)
 		}
 		<-done
+	})
+}
+
+// TestHeldLongerThanLease: forty callers wait for longer than the lease that they
+// ask for. When the holder gives the claim back, one of them executes under the
+// first claim that it is granted, and the others are given its result.
+func TestHeldLongerThanLease(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		rival := r.rival("k", withLease(time.Minute)).got(oncedv1.Outcome_OUTCOME_GRANTED)
+		const callers = 40
+		var (
+			all  sync.WaitGroup
+			errs = make(chan error, callers)
+		)
+		for range callers {
+			c := r.newClient()
+			all.Go(func() {
+				waiting := call("k")
+				waiting.Lease = 2 * time.Second
+				_, err := client.Do(r.Context(), c, waiting, r.once("v"))
+				errs <- err
+			})
+		}
+		pass(15 * time.Second)
+		if err := rival.fail(oncedv1.Disposition_DISPOSITION_NOT_EXECUTED); err != nil {
+			t.Fatal(err)
+		}
+		all.Wait()
+		for range callers {
+			if err := <-errs; err != nil {
+				t.Errorf("a caller was answered %v", err)
+			}
+		}
+		if op := r.operation("k"); r.runs.Load() != 1 || op.GetAttempt() != 2 {
+			t.Errorf("%d executions, attempt %d; want one, under the second attempt", r.runs.Load(), op.GetAttempt())
+		}
 	})
 }

@@ -98,6 +98,12 @@ func RefuseOnGenerationChange() Option {
 
 // New returns a client over a connection, which stays the caller's: close it
 // after [Client.Close]. New sends nothing.
+//
+// The connection should have keepalive, for example [grpc.WithKeepaliveParams] with
+// a Time of 10 s, which is what the server lets clients have at the shortest, and a
+// Timeout of 3 s. Without it a connection that has died without a word swallows
+// renewals and reports until the system gives it up, which may be long after the
+// lease.
 func New(conn grpc.ClientConnInterface, opts ...Option) *Client {
 	c := &Client{
 		stub:         oncedv1.NewIdempotencyServiceClient(conn),

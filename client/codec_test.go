@@ -141,13 +141,18 @@ func TestCodecOmits(t *testing.T) {
 
 func TestVerdicts(t *testing.T) {
 	base := errors.New("base")
-	v := verdictOf(fmt.Errorf("a: %w", errors.Join(base, fmt.Errorf("b: %w", NotExecuted(base)))))
+	v := verdictOf(fmt.Errorf("a: %w", errors.Join(NotExecuted(base), fmt.Errorf("b: %w", NotExecuted(base)))))
 	if v == nil || v.disposition != oncedv1.Disposition_DISPOSITION_NOT_EXECUTED || v.failure != nil {
 		t.Errorf("got %+v", v)
 	}
+	v = verdictOf(errors.Join(NotExecuted(base), base, Final(base)))
+	if v == nil || v.disposition != oncedv1.Disposition_DISPOSITION_FINAL {
+		t.Errorf("an outcome among other errors: got %+v", v)
+	}
 	for name, err := range map[string]error{
 		"nil": nil, "plain": base, "joined": errors.Join(base, base),
-		"reported": fmt.Errorf("outer: %w", &reported{NotExecuted(base)}),
+		"joined with another effect's error": errors.Join(base, NotExecuted(base)),
+		"reported":                           fmt.Errorf("outer: %w", &reported{NotExecuted(base)}),
 	} {
 		if v := verdictOf(err); v != nil {
 			t.Errorf("%s: got %+v", name, v)

@@ -79,13 +79,32 @@ func verdictOf(err error) *verdict {
 	case interface{ Unwrap() error }:
 		return verdictOf(e.Unwrap())
 	case interface{ Unwrap() []error }:
-		for _, inner := range e.Unwrap() {
-			if v := verdictOf(inner); v != nil {
-				return v
-			}
-		}
+		return verdictOfAll(e.Unwrap())
 	}
 	return nil
+}
+
+// verdictOfAll finds the verdict in joined errors. An outcome in one of them is
+// the outcome. That nothing was executed is so only if all of them say it: an
+// error beside it may be that of another effect.
+func verdictOfAll(errs []error) *verdict {
+	var all *verdict
+	silent := false
+	for _, err := range errs {
+		v := verdictOf(err)
+		switch {
+		case v == nil:
+			silent = true
+		case v.disposition == oncedv1.Disposition_DISPOSITION_FINAL:
+			return v
+		default:
+			all = v
+		}
+	}
+	if silent {
+		return nil
+	}
+	return all
 }
 
 func orElse(err error, text string) error {

@@ -53,12 +53,12 @@ type execution struct {
 
 // Run runs the command at most once.
 func (e *execCommand) Run(s *session) error {
-	if e.Wait < 0 || e.Lease != nil && *e.Lease <= 0 {
-		return usage(errors.New("--lease must be above 0, and --wait not below"))
-	}
 	file, err := newStatusFile(e.StatusFile)
 	if err != nil {
 		return usage(fmt.Errorf("--status-file: %w", err))
+	}
+	if e.Wait < 0 || e.Lease != nil && *e.Lease <= 0 {
+		return usage(errors.New("--lease must be above 0, and --wait not below"))
 	}
 	var opts []client.Option
 	if e.Holder != "" {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/onced/onced/client"
 	oncedv1 "github.com/onced/onced/gen/onced/v1"
@@ -44,6 +45,11 @@ var reconnect = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
 	MinConnectTimeout: 5 * time.Second,
 }
+
+// keepAlive finds a connection that has died without a word, on which every
+// re-sent call and renewal would be lost too. The server lets clients ping as
+// often.
+var keepAlive = keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second, PermitWithoutStream: true}
 
 var usualBudgets = budgets{answer: 10 * time.Second, kill: 10 * time.Second, drain: 2 * time.Second}
 
@@ -143,7 +149,8 @@ func (s *session) end(err error) int {
 // call.
 func (s *session) dial(opts ...client.Option) (c *client.Client, closeConn func(), err error) {
 	conn, err := grpc.NewClient(s.commandLine.Server,
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(reconnect))
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(reconnect),
+		grpc.WithKeepaliveParams(keepAlive))
 	if err != nil {
 		return nil, nil, usage(fmt.Errorf("--server %s: %w", s.commandLine.Server, err))
 	}
