@@ -43,6 +43,9 @@ func (o Options) lockTimeout() time.Duration {
 // that outgrows it is mapped anew, for which all readers have to leave.
 const initialMap = 1 << 30
 
+// remarkEvery is how far the marker may lie behind while there are commits.
+const remarkEvery = time.Minute
+
 // Store is a [storage.Store] in one bbolt file.
 type Store struct {
 	path  string // of the data file
@@ -54,6 +57,7 @@ type Store struct {
 	queue    queue
 	durable  atomic.Pointer[durable]
 	progress codec.Progress // as of the newest commit; the committer's
+	marked   time.Time      // when the marker was written last; the committer's
 
 	stopped   chan struct{} // closed when the committer has ended
 	closeOnce sync.Once
@@ -146,6 +150,7 @@ func (s *Store) start(clock storage.Clock) error {
 	s.publish(txid, b.meta)
 	s.time = storage.NewTime(clock, s.progress.Newest)
 	s.since = s.time.Now()
+	s.marked = s.time.Now()
 	return s.mark()
 }
 
@@ -153,6 +158,19 @@ func (s *Store) start(clock storage.Clock) error {
 func (s *Store) mark() error {
 	m := marker{format: format, generation: s.durable.Load().meta.Generation, sequence: s.progress.Sequence}
 	return m.write(filepath.Dir(s.path))
+}
+
+// remark brings the marker up once a minute while there are commits, so that a
+// copy of the file from before that minute is told from the newest one after a
+// kill too. It runs when answers have left. A marker that cannot be written is
+// tried again in a minute: it is a second lock on a door that has one.
+func (s *Store) remark() {
+	now := s.time.Now()
+	if now.Sub(s.marked) < remarkEvery || s.failure() != nil {
+		return
+	}
+	s.marked = now
+	_ = s.mark()
 }
 
 // Update implements [storage.Store]. A panic of fn is raised in the caller, by

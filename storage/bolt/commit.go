@@ -57,6 +57,7 @@ func (s *Store) loop() {
 			return
 		}
 		backlog = s.commit(backlog)
+		s.remark()
 		s.queue.gather()
 	}
 }

@@ -4,9 +4,11 @@
 //
 // A store is a folder with two files. onced.db holds the data. STORE, the
 // marker, is a few lines of text with the store's generation and the number of
-// the newest commit that it is known to have made; it is written at every start
-// and at a clean stop. With the marker a lost file is told from a store that was
-// never made, and an older copy of the file from the newest one. Nothing here
+// the newest commit that it is known to have made; it is written at every start,
+// at a clean stop, and once a minute while there are commits. With the marker a
+// lost file is told from a store that was never made, and an older copy of the
+// file from the newest one; after a kill, a copy that is older than the last
+// minute of commits. Nothing here
 // ever makes a file anew, renames or rewrites one in order to repair it: what
 // does not look right is refused in words, and only Init makes a store.
 //

@@ -245,6 +245,23 @@ func TestOlderCopyAfterKill(t *testing.T) {
 	}
 }
 
+// TestOlderCopyOfOneRun: a copy of the file that was made while it was served is
+// noticed after a kill too, once a minute with commits has passed since.
+func TestOlderCopyOfOneRun(t *testing.T) {
+	h := filled(t)
+	older := filepath.Join(t.TempDir(), "older")
+	copyFile(t, h.store.path, older)
+	h.clock.Advance(remarkEvery)
+	h.put(grant(benchmarkID(1), h.clock.Wall()))
+	h.put(grant(benchmarkID(2), h.clock.Wall())) // is taken up when the marker has been written
+	killed := h.copyFiles(filepath.Dir(h.store.path))
+	copyFile(t, older, filepath.Join(killed, fileData))
+	_, err := Open(killed, Options{Clock: h.clock, LockTimeout: lockTimeout, tune: mapLittle})
+	if err == nil || !strings.Contains(err.Error(), "older copy") {
+		t.Errorf("open: %v", err)
+	}
+}
+
 // TestTornMetaPage: the meta page that is not the newest may be damaged: a power
 // loss during a commit leaves one so, and that commit was never answered.
 func TestTornMetaPage(t *testing.T) {
