@@ -28,8 +28,9 @@ var (
 //   - "" and [Health.Ready]: should calls be sent here at all? No before the
 //     server is ready, while it stops, and once its store has failed.
 //   - onced.v1.IdempotencyService: are new claims taken? Not while the disk is
-//     full either, although reads and reports are answered then. A client that
-//     is to settle in that state must not be kept away by this answer.
+//     full either, although reads are answered then, and reports are stored if
+//     there is room for them. A client that is to settle in that state must not
+//     be kept away by this answer.
 //
 // It is safe for concurrent use.
 type Health struct {

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/onced/onced"
@@ -24,6 +25,16 @@ func CheckPlan(v onced.View, p onced.Plan) error {
 		return fmt.Errorf("storage: the plan for %v changes a twin entry, and the update named none", v.ID)
 	case p.PutTwin != nil && p.PutTwin.ID != *v.TwinID:
 		return fmt.Errorf("storage: the plan for %v puts another twin entry than the update named", v.ID)
+	}
+	return nil
+}
+
+// CheckMeta refuses a change of the facts about a store that are fixed when it is
+// made. A backend calls it before it applies an UpdateMeta; the error is the
+// update's.
+func CheckMeta(old, next Meta) error {
+	if next.Generation != old.Generation || !next.HistoryStart.Equal(old.HistoryStart) {
+		return errors.New("storage: the store's generation and history start are fixed when it is made")
 	}
 	return nil
 }

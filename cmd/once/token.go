@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -10,14 +9,12 @@ import (
 	"os"
 
 	"github.com/onced/onced"
+	"github.com/onced/onced/client"
 )
 
 // tokenEnv names the variable that may hold a claim token in standard base64.
 // A token never stands on the command line, where other users could read it.
 const tokenEnv = "ONCED_TOKEN"
-
-// tokenBytes is the size of the tokens minted here.
-const tokenBytes = 32
 
 // ticket is the content of a token file: what is needed to report on a claim.
 // The fence is absent until the claim was answered; it is above 2^53, so JSON
@@ -54,9 +51,7 @@ func claimTicket(path string) (t ticket, kept bool, err error) {
 }
 
 func mintTicket() ticket {
-	t := ticket{ClaimToken: make([]byte, tokenBytes)}
-	_, _ = rand.Read(t.ClaimToken) // never fails
-	return t
+	return ticket{ClaimToken: client.NewToken()}
 }
 
 // openTicket reads the file, or makes it with a new token. The file is there

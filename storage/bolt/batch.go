@@ -1,7 +1,6 @@
 package bolt
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -185,8 +184,8 @@ func decideMeta(fn func(storage.Meta) storage.Meta) func(*batch) (change, error)
 		if err != nil {
 			return change{}, err
 		}
-		if next.Generation != b.meta.Generation || !next.HistoryStart.Equal(b.meta.HistoryStart) {
-			return change{}, errors.New("the store's generation and history start are fixed when it is made")
+		if err := storage.CheckMeta(b.meta, next); err != nil {
+			return change{}, err
 		}
 		value, err := codec.EncodeMeta(keyMeta, next)
 		if err != nil {

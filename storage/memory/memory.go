@@ -115,8 +115,8 @@ func (s *Store) UpdateMeta(ctx context.Context, fn func(storage.Meta) storage.Me
 	defer s.unlock()
 	old := s.image.Meta
 	meta := cloneMeta(fn(cloneMeta(old)))
-	if meta.Generation != old.Generation || !meta.HistoryStart.Equal(old.HistoryStart) {
-		return fmt.Errorf("memory: generation %d and history start %v are fixed when a store is made", old.Generation, old.HistoryStart)
+	if err := storage.CheckMeta(old, meta); err != nil {
+		return err
 	}
 	return s.commit(s.time.Now(), func(i *image) { i.Meta = meta })
 }
