@@ -70,7 +70,7 @@ func (s *Service) claim(ctx context.Context, c *claimCall) (onced.ClaimAnswer, e
 	if twin := request.TwinID(c.id); twin != nil || request.TakeOverAttempt == 0 {
 		err = s.update(ctx, storage.Target{ID: c.id, Twin: twin}, decide)
 	} else {
-		err = s.updateWithTwin(ctx, c.id, decide)
+		err = s.updateWithTwin(ctx, storage.Target{ID: c.id}, decide)
 	}
 	s.mismatch(err, stored, request.Fingerprints, request.Holder)
 	return answer, keyTimeRefused(err)

@@ -134,6 +134,8 @@ func toStatus(err error) *statusError {
 		return fromRefusal(refusal, claimedNo)
 	case errors.Is(err, storage.ErrFull):
 		return fromRefusal(refuseStorageFull(), claimedNo)
+	case errors.Is(err, storage.ErrOverloaded):
+		return fromRefusal(refuseOverloaded("as many calls wait for the store as may"), claimedNo)
 	case errors.Is(err, storage.ErrClosed):
 		return fromRefusal(refuseStopping(), claimedNo)
 	case errors.Is(err, storage.ErrFailed):

@@ -20,13 +20,14 @@ type gauges struct {
 	admission *admission
 	replies   *replies
 
-	calls, inFlight, unsettled, oldest, size *prometheus.Desc
+	calls, inFlight, unsettled, oldest *prometheus.Desc
+	size, used, free, queued           *prometheus.Desc
 }
 
-// sizer is what a store may offer beside [storage.Store].
-type sizer interface {
-	// Size returns how many bytes the store takes up on its disk.
-	Size() int64
+// reporter is what a store may offer beside [storage.Store].
+type reporter interface {
+	// Stats returns how large the store is and how much waits.
+	Stats() storage.Stats
 }
 
 // watch adds the gauges of a server.
@@ -37,7 +38,10 @@ func (m *Metrics) watch(store storage.Store, service *Service, admission *admiss
 		inFlight:  gauge("reply_bytes_in_flight", "Bytes of large replies that wait for their callers to read them."),
 		unsettled: gauge("unsettled_operations", "Operations that are PENDING or UNRESOLVED.", "namespace"),
 		oldest:    gauge("unresolved_age_seconds", "How long the oldest unsettled operation whose lease is over, or which is in doubt, has been so; zero when there is none."),
-		size:      gauge("store_size_bytes", "What the store takes up on its disk."),
+		size:      gauge("store_size_bytes", "What the store takes up on its disk, the room that it keeps for settlements included."),
+		used:      gauge("store_used_bytes", "What of the store has ever been in use."),
+		free:      gauge("store_free_bytes", "What of that is free to be used again; onced compact gives it back to the disk."),
+		queued:    gauge("store_queued", "Updates that wait for the store.", "class"),
 	})
 }
 
@@ -52,6 +56,9 @@ func (g *gauges) Describe(to chan<- *prometheus.Desc) {
 	to <- g.unsettled
 	to <- g.oldest
 	to <- g.size
+	to <- g.used
+	to <- g.free
+	to <- g.queued
 }
 
 // Collect implements [prometheus.Collector]. What a store in trouble does not
@@ -70,8 +77,14 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 	if age, err := unresolvedAge(ctx, g.store); err == nil {
 		set(g.oldest, age.Seconds())
 	}
-	if s, ok := g.store.(sizer); ok {
-		set(g.size, float64(s.Size()))
+	if s, ok := g.store.(reporter); ok {
+		stats := s.Stats()
+		set(g.size, float64(stats.Size))
+		set(g.used, float64(stats.Used))
+		set(g.free, float64(stats.Free))
+		for class, n := range stats.Queued {
+			set(g.queued, float64(n), storage.Class(class).String())
+		}
 	}
 }
 

@@ -126,13 +126,6 @@ func (h *Health) setFull(full bool) {
 	})
 }
 
-// isFull reports whether new claims are refused for want of room.
-func (h *Health) isFull() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.full
-}
-
 // register registers the health service.
 func (h *Health) register(s grpc.ServiceRegistrar) {
 	healthpb.RegisterHealthServer(s, &healthService{Server: h.grpc, ending: h.ending})
@@ -184,27 +177,13 @@ func (s *healthStore) Update(ctx context.Context, t storage.Target, fn storage.U
 	return err
 }
 
-// leastRoom is how many bytes a full disk must have left, where the store can
-// tell, before claims are sent here again.
-const leastRoom = 1 << 20
-
-// roomer is what a store may offer beside [storage.Store].
-type roomer interface {
-	// Room returns how many bytes the store's disk has left.
-	Room() int64
-}
-
-// probe finds out whether there is room again: the disk has some, and the facts
-// about the store can be written as they are. One of the two shows nothing: small
-// writes find their place in a full file too, and so may any call meanwhile.
+// probe asks the store whether claims find room, so that the health is true also
+// when nobody claims.
 func (s *healthStore) probe(ctx context.Context) {
-	if !s.health.isFull() {
-		return
-	}
-	if r, ok := s.Store.(roomer); ok && r.Room() < leastRoom {
-		return
-	}
-	if err := s.UpdateMeta(ctx, func(m storage.Meta) storage.Meta { return m }); err == nil {
+	switch err := s.Room(ctx); {
+	case err == nil:
 		s.health.setFull(false)
+	case errors.Is(err, storage.ErrFull):
+		s.health.setFull(true)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/onced/onced"
 	"github.com/onced/onced/server/sweep"
+	"github.com/onced/onced/storage"
 )
 
 // Metrics counts what a server does. No series of it grows with keys: labels are
@@ -28,6 +29,10 @@ type Metrics struct {
 	duration    *prometheus.HistogramVec
 	swept       *prometheus.CounterVec
 	lag         *prometheus.GaugeVec
+	batch       prometheus.Histogram
+	commit      prometheus.Histogram
+	waited      *prometheus.HistogramVec
+	written     prometheus.Counter
 
 	reg prometheus.Registerer
 }
@@ -37,6 +42,13 @@ var _ Observer = (*Metrics)(nil)
 // durations are the upper bounds, in seconds, of the latency histogram: from a
 // read without a sync to a call that was held for as long as calls are held.
 var durations = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25}
+
+// commits are the upper bounds, in seconds, of what a commit takes and of the wait
+// for one; batches those of how many updates share it.
+var (
+	commits = []float64{.00025, .0005, .001, .002, .004, .008, .016, .032, .064, .125, .25, .5, 1, 2, 4}
+	batches = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}
+)
 
 // NewMetrics returns metrics that are registered with reg. It panics, as
 // prometheus does, when reg has metrics of the same names.
@@ -59,10 +71,25 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		lag: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: metricPrefix, Name: "sweep_lag_seconds", Help: "How long the next entry that the sweep will come by has been due; zero when none is.",
 		}, []string{"index"}),
+		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: metricPrefix, Name: "commit_batch_size", Buckets: batches,
+			Help: "How many updates shared a commit; those that changed nothing included.",
+		}),
+		commit: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: metricPrefix, Name: "commit_seconds", Buckets: commits,
+			Help: "How long a commit took, from the first decision until all was durable.",
+		}),
+		waited: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: metricPrefix, Name: "queue_seconds", Buckets: commits,
+			Help: "How long the first update of its class in a batch had waited to be taken up.",
+		}, []string{"class"}),
+		written: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: metricPrefix, Name: "store_written_bytes_total", Help: "Bytes of the keys and values that were given to the store's engine.",
+		}),
 		reg: reg,
 	}
 	reg.MustRegister(m.claims, m.refusals, m.settlements, m.alarms, m.keyTimes, m.waiters,
-		m.calls, m.duration, m.swept, m.lag)
+		m.calls, m.duration, m.swept, m.lag, m.batch, m.commit, m.waited, m.written)
 	return m
 }
 
@@ -99,6 +126,25 @@ func (m *Metrics) KeyTimeChanged(namespace string) {
 
 // Waiters implements [Observer].
 func (m *Metrics) Waiters(delta int) { m.waiters.Add(float64(delta)) }
+
+// Committed counts a batch of updates; it is what a store is told to observe with.
+func (m *Metrics) Committed(c storage.Commit) {
+	for class, n := range c.Requests {
+		if n > 0 {
+			m.waited.WithLabelValues(storage.Class(class).String()).Observe(c.Waited[class].Seconds())
+		}
+	}
+	if c.Took == 0 {
+		return
+	}
+	n := 0
+	for _, of := range c.Requests {
+		n += of
+	}
+	m.batch.Observe(float64(n))
+	m.commit.Observe(c.Took.Seconds())
+	m.written.Add(float64(c.Bytes))
+}
 
 // Swept counts a batch of a sweep; it is the Observe of a [sweep.Config].
 func (m *Metrics) Swept(b sweep.Batch) {

@@ -20,14 +20,17 @@ import (
 // innermost, so that every interceptor sees what the client sees; and a request
 // that cannot be decoded is refused as any other invalid one. gRPC would answer
 // INTERNAL, before any interceptor has seen the call.
-func Register(registrar grpc.ServiceRegistrar, s *Service) {
+func Register(registrar grpc.ServiceRegistrar, s *Service) { s.register(registrar, s) }
+
+// register registers what answers the calls: the service or its stand-in.
+func (s *Service) register(registrar grpc.ServiceRegistrar, answers oncedv1.IdempotencyServiceServer) {
 	desc := oncedv1.IdempotencyService_ServiceDesc
 	methods := make([]grpc.MethodDesc, len(desc.Methods))
 	for i, m := range desc.Methods {
 		methods[i] = grpc.MethodDesc{MethodName: m.MethodName, Handler: s.wrap(m)}
 	}
 	desc.Methods = methods
-	registrar.RegisterService(&desc, s)
+	registrar.RegisterService(&desc, answers)
 }
 
 func (s *Service) wrap(m grpc.MethodDesc) grpc.MethodHandler {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/onced/onced"
 	oncedv1 "github.com/onced/onced/gen/onced/v1"
+	"github.com/onced/onced/storage"
 )
 
 // reportCall is what all valid reports of a holder have in common.
@@ -78,7 +79,8 @@ func (s *Service) Renew(ctx context.Context, req *oncedv1.RenewRequest) (*oncedv
 // holder has just sent them.
 func (s *Service) report(ctx context.Context, c *reportCall, decide func(onced.View) (onced.Plan, *onced.Operation, error)) (*oncedv1.Operation, error) {
 	var op *onced.Operation
-	err := s.updateWithTwin(ctx, c.id, func(v onced.View) (plan onced.Plan, err error) {
+	target := storage.Target{ID: c.id, Class: storage.ClassSettlement}
+	err := s.updateWithTwin(ctx, target, func(v onced.View) (plan onced.Plan, err error) {
 		plan, op, err = decide(v)
 		return plan, err
 	})

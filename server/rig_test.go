@@ -226,8 +226,17 @@ func (s *oddStore) UpdateMeta(ctx context.Context, fn func(storage.Meta) storage
 	return s.Store.UpdateMeta(ctx, fn)
 }
 
-// Size is what a store may offer.
-func (s *oddStore) Size() int64 { return 4096 }
+func (s *oddStore) Room(ctx context.Context) error {
+	if s.full.Load() {
+		return storage.ErrFull
+	}
+	return s.Store.Room(ctx)
+}
+
+// Stats is what a store may offer.
+func (s *oddStore) Stats() storage.Stats {
+	return storage.Stats{Size: 4096, Used: 3072, Free: 1024, Queued: [storage.Classes]int{1, 2, 3}}
+}
 
 // logBuffer holds what was logged.
 type logBuffer struct {

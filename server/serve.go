@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	oncedv1 "github.com/onced/onced/gen/onced/v1"
 	"github.com/onced/onced/storage"
 )
 
@@ -37,15 +38,19 @@ const (
 	minPing = 10 * time.Second
 )
 
-// probeInterval is how often a store that was full is asked whether it has room.
-const probeInterval = 5 * time.Second
+// probeInterval is how often the store is asked whether claims find room.
+const probeInterval = time.Second
 
-// Config is what a [Server] needs. All of it is required.
+// Config is what a [Server] needs. All of it is required but StandIn.
 type Config struct {
 	Store    storage.Store // stays the caller's to close, after Stop
 	Policies *Policies
 	Metrics  *Metrics
 	Logger   *slog.Logger
+	// StandIn answers in place of the service over the store, if it is set, and
+	// gets only valid claims and completions. Everything else is as ever, so what
+	// calls cost without a store can be measured.
+	StandIn oncedv1.IdempotencyServiceServer
 }
 
 // Server is a gRPC server with the service of onced, health and reflection. It
@@ -90,7 +95,11 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		grpc:    grpc.NewServer(slices.Concat(transportOptions(), replies.options(), chainOptions(chain.places()))...),
 		service: service, replies: replies, store: store, health: health, log: cfg.Logger,
 	}
-	Register(s.grpc, service)
+	if cfg.StandIn == nil {
+		Register(s.grpc, service)
+	} else {
+		service.register(s.grpc, standIn{cfg.StandIn, cfg.Policies})
+	}
 	health.register(s.grpc)
 	reflection.Register(s.grpc)
 	s.watching.Go(s.watchStore)

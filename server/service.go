@@ -115,8 +115,7 @@ const twinRounds = 4
 // updateWithTwin is update for a transition that may move the operation within
 // its twin entry. Which entry that is stands in the record: a view without it is
 // not decided on but asked for again, with the entry.
-func (s *Service) updateWithTwin(ctx context.Context, id onced.Identity, decide transition) error {
-	target := storage.Target{ID: id}
+func (s *Service) updateWithTwin(ctx context.Context, target storage.Target, decide transition) error {
 	for range twinRounds {
 		var missing *onced.TwinID
 		err := s.update(ctx, target, func(v onced.View) (onced.Plan, error) {

@@ -21,8 +21,11 @@ import (
 // Errors of a store. Backends wrap them with what happened; callers use
 // [errors.Is]. A domain refusal is never an error of the store.
 var (
-	// ErrFull: the disk is full. Nothing was written, and the store goes on.
+	// ErrFull: there is no room for an update of this class. Nothing was written,
+	// and the store goes on.
 	ErrFull = errors.New("storage full")
+	// ErrOverloaded: as many updates of this class wait as may. Nothing was written.
+	ErrOverloaded = errors.New("storage overloaded")
 	// ErrFailed: a write or sync failed in a way that leaves its outcome unknown.
 	// Nothing more is answered; the process must stop.
 	ErrFailed = errors.New("storage failed, the outcome of the last writes is unknown")
@@ -30,11 +33,33 @@ var (
 	ErrClosed = errors.New("storage closed")
 )
 
-// Target names what one update locks, loads and may change.
+// Target names what one update locks, loads and may change, and what it is for.
 type Target struct {
-	ID   onced.Identity
-	Twin *onced.TwinID // nil: no twin entry
+	ID    onced.Identity
+	Twin  *onced.TwinID // nil: no twin entry
+	Class Class
 }
+
+// Class says what an update is for, which decides what it is given where queue
+// and disk have not room for all. A store may treat all classes alike.
+type Class uint8
+
+// The classes.
+const (
+	// ClassClaim is for what may begin something. It is shed first.
+	ClassClaim Class = iota
+	// ClassSettlement is for what ends or prolongs what was begun: reports of
+	// holders, decisions of operators, facts about the store. Room is kept for it.
+	ClassSettlement
+	// ClassSweep is for what reclaims space. It gives way to the others, and has the
+	// room that is kept for settlements, since it makes more.
+	ClassSweep
+
+	Classes = iota // how many there are
+)
+
+// String returns the class's name as it stands in metrics.
+func (c Class) String() string { return [...]string{"claim", "settlement", "sweep"}[c] }
 
 // UpdateFunc decides an update. It must be pure, and may be run more than once;
 // only the plan of its last run is applied. A panic reaches the caller of
@@ -56,6 +81,9 @@ type Store interface {
 	// written.
 	// When ctx ends before the update was taken up, nothing is written and the
 	// context's error is returned; after that the update is carried through.
+	// ErrFull and ErrOverloaded concern the update's class: a claim is refused with
+	// them while settlements still find room. An update that changes nothing needs
+	// none.
 	Update(ctx context.Context, t Target, fn UpdateFunc) error
 
 	// Get reads the record of one operation. It must see every update that
@@ -79,7 +107,8 @@ type Store interface {
 	Meta(ctx context.Context) (Meta, error)
 
 	// UpdateMeta changes the facts about the store atomically and durably.
-	// A change of Generation or HistoryStart is refused with an error.
+	// A change of Generation or HistoryStart is refused with an error. It counts as
+	// a settlement.
 	UpdateMeta(ctx context.Context, fn func(Meta) Meta) error
 
 	// ScanAudit reads up to limit audit entries in the order in which they were
@@ -89,6 +118,10 @@ type Store interface {
 	// Backup writes a consistent copy of the store's durable state, what this
 	// build cannot read included.
 	Backup(ctx context.Context, w io.Writer) error
+
+	// Room returns nil when claims find room, and otherwise ErrFull. It tries to make
+	// room, and changes nothing that can be seen.
+	Room(ctx context.Context) error
 
 	// Failed is closed when the store has failed (ErrFailed) and the process must
 	// stop. It is never closed by Close.
@@ -153,3 +186,25 @@ func (m Meta) Epoch(servingSince time.Time) onced.Epoch {
 // FirstFence returns the fence below all fences of a generation: the generation
 // in the high bits, so that a restore's fences are above all earlier ones.
 func FirstFence(generation uint64) uint64 { return generation << 32 }
+
+// Commit is what a store that commits in groups tells of one commit.
+type Commit struct {
+	// Requests are those that were answered by it, by class; those that changed
+	// nothing among them.
+	Requests [Classes]int
+	// Waited is how long the first of each class had waited to be taken up.
+	Waited [Classes]time.Duration
+	// Took is how long it took from the first decision until all was durable; zero
+	// when nothing had to be written.
+	Took time.Duration
+	// Bytes are those of the keys and values that were written.
+	Bytes int
+}
+
+// Stats is what a store tells of its size and its queue at a moment.
+type Stats struct {
+	Size   int64        // bytes on the disk, room that is kept included
+	Used   int64        // bytes of these that have ever been used
+	Free   int64        // bytes of those used that are free to be used again
+	Queued [Classes]int // updates that wait
+}

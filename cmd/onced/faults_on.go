@@ -6,6 +6,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,6 +24,7 @@ const (
 	faultFailSync        = "fail-sync"
 	faultDiskFull        = "disk-full"
 	faultSlowCommit      = "slow-commit" // each commit takes 50 ms longer
+	faultBatchLimit      = "batch-limit" // holds how many updates a commit takes at most; read at start
 )
 
 const (
@@ -41,7 +44,10 @@ func withFaults(o bolt.Options) bolt.Options {
 	if f == "" {
 		return o
 	}
+	limit, _ := f.read(faultBatchLimit)
+	batchLimit, _ := strconv.Atoi(strings.TrimSpace(limit))
 	return o.WithFaults(bolt.Faults{
+		BatchLimit: batchLimit,
 		BeforeCommit: func() error {
 			if f.on(faultDieBeforeCommit) {
 				die()

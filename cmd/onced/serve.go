@@ -52,7 +52,10 @@ func (c *serveCommand) Run(std *streams) error {
 	defer cancel(nil)
 	go onSignals(cancel, log)
 
-	store, err := openStore(cfg.Data, log)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics := server.NewMetrics(registry)
+	store, err := openStore(cfg.Data, bolt.Options{Clock: machineClock{}, Observe: metrics.Committed}, log)
 	if err != nil {
 		return err
 	}
@@ -62,9 +65,6 @@ func (c *serveCommand) Run(std *streams) error {
 	}
 	removeReadyFile(c.ReadyFile, log) // of a process that was killed
 
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	metrics := server.NewMetrics(registry)
 	grpc, err := server.New(ctx, server.Config{Store: store, Policies: cfg.policies, Metrics: metrics, Logger: log})
 	if err != nil {
 		return err
@@ -136,8 +136,8 @@ func storeFailure(ctx context.Context, store *bolt.Store) error {
 
 // openStore opens the store in dir. Without a dir it is the development store,
 // which is made on first use.
-func openStore(dir string, log *slog.Logger) (*bolt.Store, error) {
-	options := withFaults(bolt.Options{Clock: machineClock{}})
+func openStore(dir string, options bolt.Options, log *slog.Logger) (*bolt.Store, error) {
+	options = withFaults(options)
 	if dir != "" {
 		return bolt.Open(dir, options)
 	}

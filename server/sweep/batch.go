@@ -43,7 +43,7 @@ func (s *Sweeper) sweepOne(d storage.Due) (plan onced.Plan, err error) {
 	if d.Twin != nil {
 		decide = onced.SweepTwin
 	}
-	err = s.cfg.Store.Update(s.ctx, storage.Target{ID: d.ID, Twin: d.Twin}, func(v onced.View) onced.Plan {
+	err = s.cfg.Store.Update(s.ctx, storage.Target{ID: d.ID, Twin: d.Twin, Class: storage.ClassSweep}, func(v onced.View) onced.Plan {
 		plan = decide(v) // the last run counts
 		return plan
 	})

@@ -28,7 +28,8 @@ type batch struct {
 	meta     storage.Meta
 	progress codec.Progress
 	edits    int
-	bytes    int // of the values written
+	bytes    int   // of the keys and values written
+	noRoom   error // why claims may write nothing; nil: they may
 }
 
 // newBatch begins a batch over the newest commit.
@@ -41,6 +42,10 @@ func (s *Store) newBatch(tx *bbolt.Tx) *batch {
 func (b *batch) add(r *request) error {
 	var c change
 	if c, r.err = r.decide(b); r.err != nil {
+		return nil
+	}
+	if b.noRoom != nil && r.class == storage.ClassClaim && len(c.edits) > 0 {
+		r.err = b.noRoom
 		return nil
 	}
 	return b.apply(c)
@@ -176,6 +181,9 @@ func checkTarget(t storage.Target) error {
 	}
 	return nil
 }
+
+// decideRoom is the request that asks whether claims find room, and changes nothing.
+func decideRoom(b *batch) (change, error) { return change{}, b.noRoom }
 
 // decideMeta returns the request that changes the facts about the store.
 func decideMeta(fn func(storage.Meta) storage.Meta) func(*batch) (change, error) {

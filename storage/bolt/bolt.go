@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,9 +28,13 @@ type Options struct {
 	// lost: what that one's marker left is then no reason to refuse, and callers
 	// with older keys are told that their history is lost.
 	ReplacesLostStore bool
+	// Observe is told of every batch of updates, by one goroutine, before they are
+	// answered. It must not block. Nil: nobody is told.
+	Observe func(storage.Commit)
 
-	hooks hooks
-	tune  func(*bbolt.Options) // by tests, before the data file is opened
+	hooks      hooks
+	batchLimit int                  // of requests; by tests; 0: maxBatch
+	tune       func(*bbolt.Options) // by tests, before the data file is opened
 }
 
 func (o Options) lockTimeout() time.Duration {
@@ -43,19 +48,26 @@ func (o Options) lockTimeout() time.Duration {
 // that outgrows it is mapped anew, for which all readers have to leave.
 const initialMap = 1 << 30
 
+// growthPastReserve is by how much bbolt makes the file longer at once, where the
+// reserve was not kept.
+const growthPastReserve = 1 << 20
+
 // remarkEvery is how far the marker may lie behind while there are commits.
 const remarkEvery = time.Minute
 
 // Store is a [storage.Store] in one bbolt file.
 type Store struct {
-	path  string // of the data file
-	db    *bbolt.DB
-	hooks hooks
-	time  *storage.Time
-	since time.Time // when the store became ready, in store time
+	path     string // of the data file
+	db       *bbolt.DB
+	pageSize int64 // bytes
+	hooks    hooks
+	observer func(storage.Commit)
+	time     *storage.Time
+	since    time.Time // when the store became ready, in store time
 
 	queue    queue
 	durable  atomic.Pointer[durable]
+	reserve  reserve        // the committer's
 	progress codec.Progress // as of the newest commit; the committer's
 	marked   time.Time      // when the marker was written last; the committer's
 
@@ -84,13 +96,15 @@ func Open(dir string, o Options) (*Store, error) {
 	if err := visit(dir, o.lockTimeout(), false, sound); err != nil {
 		return nil, err
 	}
-	db, err := openWritable(filepath.Join(dir, fileData), o)
+	db, file, err := openWritable(filepath.Join(dir, fileData), o)
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{
-		path: filepath.Join(dir, fileData), db: db, hooks: o.hooks,
-		queue:   queue{wake: make(chan struct{}, 1)},
+		path: filepath.Join(dir, fileData), db: db, pageSize: int64(db.Info().PageSize),
+		hooks: o.hooks, observer: o.Observe,
+		queue:   queue{clock: o.Clock, limit: cmp.Or(o.batchLimit, maxBatch), wake: make(chan struct{}, 1)},
+		reserve: newReserve(file),
 		stopped: make(chan struct{}), failed: make(chan struct{}),
 	}
 	if err := s.start(o.Clock); err != nil {
@@ -100,8 +114,9 @@ func Open(dir string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// openWritable opens the data file, which exists, and locks it.
-func openWritable(path string, o Options) (db *bbolt.DB, err error) {
+// openWritable opens the data file, which exists, and locks it. The file is the one
+// that the database writes to, and is closed with it.
+func openWritable(path string, o Options) (db *bbolt.DB, file *os.File, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = damage(path, fmt.Errorf("%v", p))
@@ -109,17 +124,21 @@ func openWritable(path string, o Options) (db *bbolt.DB, err error) {
 	}()
 	options := &bbolt.Options{
 		Timeout: o.lockTimeout(), FreelistType: bbolt.FreelistMapType,
-		InitialMmapSize: initialMap, NoStatistics: true,
+		InitialMmapSize: initialMap,
 		// bbolt would make a file that is not there.
-		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
-			return os.OpenFile(name, flag&^os.O_CREATE, mode)
+		OpenFile: func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
+			file, err = os.OpenFile(name, flag&^os.O_CREATE, mode)
+			return file, err
 		},
 	}
 	if o.tune != nil {
 		o.tune(options)
 	}
-	db, err = bbolt.Open(path, 0o600, options)
-	return db, openError(path, err)
+	if db, err = bbolt.Open(path, 0o600, options); err != nil {
+		return nil, nil, openError(path, err)
+	}
+	db.AllocSize = growthPastReserve
+	return db, file, nil
 }
 
 // start makes the first commit. It makes sure that everything that is visible
@@ -180,7 +199,7 @@ func (s *Store) Update(ctx context.Context, t storage.Target, fn storage.UpdateF
 		return err
 	}
 	u := &update{target: t, fn: fn}
-	err := s.queue.do(ctx, u.decide)
+	err := s.queue.do(ctx, t.Class, u.decide)
 	if u.panicked != nil {
 		fn(*u.panicked)
 	}
@@ -189,16 +208,30 @@ func (s *Store) Update(ctx context.Context, t storage.Target, fn storage.UpdateF
 
 // UpdateMeta implements [storage.Store].
 func (s *Store) UpdateMeta(ctx context.Context, fn func(storage.Meta) storage.Meta) error {
-	return s.queue.do(ctx, decideMeta(fn))
+	return s.queue.do(ctx, storage.ClassSettlement, decideMeta(fn))
 }
 
-// Size returns how many bytes the data file takes up; zero if that cannot be told.
-func (s *Store) Size() int64 {
-	info, err := os.Stat(s.path)
-	if err != nil {
-		return 0
+// Room implements [storage.Store].
+func (s *Store) Room(ctx context.Context) error {
+	return s.queue.do(ctx, storage.ClassClaim, decideRoom)
+}
+
+// Stats returns how large the store is and how much waits; what cannot be told is
+// zero. It may be called concurrently.
+func (s *Store) Stats() storage.Stats {
+	stats := storage.Stats{Free: s.free(), Queued: s.queue.depths()}
+	if info, err := os.Stat(s.path); err == nil {
+		stats.Size = info.Size()
 	}
-	return info.Size()
+	if used, _, err := snapshot(context.Background(), s, func(tx *bbolt.Tx) (int64, error) { return tx.Size(), nil }); err == nil {
+		stats.Used = used
+	}
+	return stats
+}
+
+// free returns how many bytes in use once may be used again.
+func (s *Store) free() int64 {
+	return int64(s.db.Stats().FreePageN) * s.pageSize
 }
 
 // Failed implements [storage.Store].

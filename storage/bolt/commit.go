@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/onced/onced/storage"
 )
@@ -50,41 +52,77 @@ func (s *Store) publish(txid int, meta storage.Meta) {
 // store's failure.
 func (s *Store) loop() {
 	defer close(s.stopped)
-	var backlog []*request
 	for {
-		backlog = append(backlog, s.queue.drain(len(backlog) == 0)...)
-		if len(backlog) == 0 {
+		members := s.queue.next()
+		if len(members) == 0 {
 			return
 		}
-		backlog = s.commit(backlog)
+		members = slices.DeleteFunc(members, func(r *request) bool { return !r.take() })
+		s.carryOut(members)
 		s.remark()
-		s.queue.gather()
+		if len(members) > 1 { // a lone caller has nobody to share with
+			s.queue.gather()
+		}
 	}
 }
 
-// commit carries out the first requests of a backlog as one batch, answers them,
-// and returns the rest.
-func (s *Store) commit(backlog []*request) (rest []*request) {
-	members, rest, err := s.attempt(backlog)
-	for _, r := range members {
+// carryOut carries out requests and answers them. Those that find no room are
+// carried out again in smaller parts, so that each is refused for its own need
+// only: without the claims first, then by halves.
+func (s *Store) carryOut(members []*request) {
+	for len(members) > 0 {
+		n, err := s.attempt(members)
+		batch := members[:n]
+		members = members[n:]
+		if !errors.Is(err, storage.ErrFull) {
+			answer(batch, err)
+			continue
+		}
+		claims, others := split(batch)
 		switch {
-		case errors.Is(err, storage.ErrFailed):
+		case len(batch) == 1 || len(others) == 0:
+			s.refuse(batch, err)
+		case len(claims) > 0:
+			s.refuse(claims, err)
+			s.carryOut(others)
+		default:
+			s.carryOut(others[:n/2])
+			s.carryOut(others[n/2:])
+		}
+	}
+}
+
+// split parts claims from the others.
+func split(batch []*request) (claims, others []*request) {
+	for _, r := range batch {
+		if r.class == storage.ClassClaim {
+			claims = append(claims, r)
+		} else {
+			others = append(others, r)
+		}
+	}
+	return claims, others
+}
+
+// answer answers the members of a batch: with the error of the commit, or with
+// each one's own.
+func answer(batch []*request, err error) {
+	for _, r := range batch {
+		if err != nil {
 			r.err = err
-		case err != nil && r.err == nil:
-			r.err = s.withoutWriting(r, err)
 		}
 		r.answer <- r.err
 	}
-	return rest
 }
 
-// attempt decides a batch and makes it durable. Its members have the errors of
-// their own; the error is that of the commit.
-func (s *Store) attempt(backlog []*request) (members, rest []*request, err error) {
+// attempt decides the first of some requests as one batch and makes it durable. It
+// returns how many they were. Each has the error of its own; the error is that of
+// the commit.
+func (s *Store) attempt(members []*request) (n int, err error) {
 	if err := s.failure(); err != nil {
-		return slices.DeleteFunc(backlog, func(r *request) bool { return !r.take() }), nil, err
+		return len(members), err
 	}
-	rest = backlog
+	begun := s.queue.clock.Elapsed()
 	err = s.shielded(func() error {
 		tx, err := s.db.Begin(true)
 		if err != nil {
@@ -92,23 +130,30 @@ func (s *Store) attempt(backlog []*request) (members, rest []*request, err error
 		}
 		defer tx.Rollback() // of a commit does nothing
 		b := s.newBatch(tx)
-		for len(rest) > 0 && len(members) < maxBatch && b.bytes < maxBatchBytes {
-			r := rest[0]
-			rest = rest[1:]
-			if !r.take() {
-				continue
-			}
-			members = append(members, r)
+		if b.noRoom, err = s.reserve.keep(tx.Size(), s.free()); err != nil {
+			return s.fail(err)
+		}
+		for n < len(members) && b.bytes < maxBatchBytes {
+			r := members[n]
+			n++
 			if err := b.add(r); err != nil {
 				return s.fail(err)
 			}
 		}
 		if b.edits == 0 {
+			s.observe(members[:n], b, begun)
 			return nil
 		}
-		return s.write(b)
+		if err := s.write(b); err != nil {
+			return err
+		}
+		s.observe(members[:n], b, begun)
+		if s.hooks.beforeAnswer != nil {
+			s.hooks.beforeAnswer()
+		}
+		return nil
 	})
-	return members, rest, err
+	return max(n, 1), err
 }
 
 // write commits a batch, and returns when it is durable.
@@ -129,9 +174,6 @@ func (s *Store) write(b *batch) error {
 	}
 	s.progress = b.progress
 	s.publish(txid, b.meta)
-	if s.hooks.beforeAnswer != nil {
-		s.hooks.beforeAnswer()
-	}
 	return nil
 }
 
@@ -153,11 +195,14 @@ func (s *Store) aftermath(err error) error {
 	return s.fail(err)
 }
 
-// noRoom reports whether a write, not a sync, failed for want of room. bbolt
-// writes through the os package, and syncs by a bare system call.
+// noRoom reports whether a write, not a sync, failed for want of room, or the file
+// could not be made longer, for whatever reason: bbolt does that before it writes
+// anything, and does not say why it failed but in words. It writes through the os
+// package, and syncs by a bare system call.
 func noRoom(err error) bool {
 	var path *fs.PathError
-	return errors.As(err, &path) && path.Op == "write" && wantsRoom(err)
+	return errors.As(err, &path) && path.Op == "write" && wantsRoom(err) ||
+		err != nil && strings.HasPrefix(err.Error(), "file resize error: ")
 }
 
 // wantsRoom reports whether something failed for want of room.
@@ -175,21 +220,40 @@ func (s *Store) visible() int {
 	return tx.ID()
 }
 
-// withoutWriting answers a request of a batch that found no room, if that needs
-// none: a disk that is full stops writes, and not what is known already.
-func (s *Store) withoutWriting(r *request, full error) error {
-	return s.shielded(func() error {
-		tx, err := s.db.Begin(false)
-		if err != nil {
-			return s.fail(err)
-		}
-		defer tx.Rollback()
-		c, err := r.decide(s.newBatch(tx))
-		if err == nil && len(c.edits) > 0 {
-			return full
-		}
-		return err
-	})
+// refuse answers requests that found no room, those aside that need none: a disk
+// that is full stops writes, and not what is known already.
+func (s *Store) refuse(batch []*request, full error) {
+	for _, r := range batch {
+		r.err = s.shielded(func() error {
+			tx, err := s.db.Begin(false)
+			if err != nil {
+				return s.fail(err)
+			}
+			defer tx.Rollback()
+			c, err := r.decide(s.newBatch(tx))
+			if err == nil && len(c.edits) > 0 {
+				return full
+			}
+			return err
+		})
+		r.answer <- r.err
+	}
+}
+
+// observe tells of a batch that is answered now.
+func (s *Store) observe(members []*request, b *batch, begun time.Duration) {
+	if s.observer == nil {
+		return
+	}
+	c := storage.Commit{Bytes: b.bytes}
+	for _, r := range members {
+		c.Requests[r.class]++
+		c.Waited[r.class] = max(c.Waited[r.class], begun-r.queued)
+	}
+	if b.edits > 0 {
+		c.Took = s.queue.clock.Elapsed() - begun
+	}
+	s.observer(c)
 }
 
 // shielded calls fn, which uses bbolt. bbolt panics when it meets damage: then

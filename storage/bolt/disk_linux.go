@@ -1,18 +1,36 @@
 package bolt
 
 import (
+	"errors"
 	"math"
+	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
 
-// Room returns how many bytes the store's disk has left for this process. Where
-// that cannot be told, it is as much as there can be.
-func (s *Store) Room() int64 {
+// diskSize returns how many bytes the disk of a file has in all. Where that cannot
+// be told, it is as much as there can be.
+func diskSize(path string) int64 {
 	var fs unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(s.path), &fs); err != nil {
+	if err := unix.Statfs(filepath.Dir(path), &fs); err != nil || fs.Bsize <= 0 || fs.Blocks > math.MaxInt64/uint64(fs.Bsize) {
 		return math.MaxInt64
 	}
-	return int64(fs.Bavail) * fs.Bsize
+	return int64(fs.Blocks) * fs.Bsize
+}
+
+// allocate makes a file at least end bytes long, and has the disk give it the
+// blocks from one offset to the other.
+func allocate(f *os.File, from, end int64) error {
+	for {
+		err := unix.Fallocate(int(f.Fd()), 0, from, end-from)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// cannotAllocate reports that the disk never gives blocks in advance.
+func cannotAllocate(err error) bool {
+	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS)
 }

@@ -2,8 +2,17 @@
 
 package bolt
 
-import "math"
+import (
+	"errors"
+	"math"
+	"os"
+)
 
-// Room returns how many bytes the store's disk has left for this process. Where
-// that cannot be told, it is as much as there can be.
-func (s *Store) Room() int64 { return math.MaxInt64 }
+// diskSize returns how many bytes the disk of a file has in all, as far as known.
+func diskSize(string) int64 { return math.MaxInt64 }
+
+// allocate does not know how to have the disk give blocks in advance here.
+func allocate(*os.File, int64, int64) error { return errors.ErrUnsupported }
+
+// cannotAllocate reports that the disk never gives blocks in advance.
+func cannotAllocate(err error) bool { return errors.Is(err, errors.ErrUnsupported) }

@@ -20,6 +20,8 @@ type Faults struct {
 	// BeforeAnswer runs when a commit counts as durable, and before any of its
 	// answers leaves.
 	BeforeAnswer func()
+	// BatchLimit is how many updates a commit takes at most; 0: as ever.
+	BatchLimit int
 }
 
 // DiskFull is the error of a write to a full disk.
@@ -28,5 +30,6 @@ var DiskFull error = &fs.PathError{Op: "write", Path: fileData, Err: syscall.ENO
 // WithFaults returns the options with switches around each commit.
 func (o Options) WithFaults(f Faults) Options {
 	o.hooks = hooks{beforeCommit: f.BeforeCommit, afterCommit: f.AfterCommit, beforeAnswer: f.BeforeAnswer}
+	o.batchLimit = f.BatchLimit
 	return o
 }

@@ -189,7 +189,7 @@ func factsOf(t *testing.T, path string) (f facts) {
 func (h *harness) rewrite(bucket, key []byte, to func([]byte) []byte) {
 	h.t.Helper()
 	h.corrupted = true
-	err := h.store.queue.do(h.t.Context(), func(b *batch) (change, error) {
+	err := h.store.queue.do(h.t.Context(), storage.ClassSettlement, func(b *batch) (change, error) {
 		value := slices.Clone(b.tx.Bucket(bucket).Get(key))
 		return change{edits: []edit{{bucket, key, to(value)}}}, nil
 	})

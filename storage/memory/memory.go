@@ -126,6 +126,12 @@ func (s *Store) ScanAudit(ctx context.Context, cursor storage.Cursor, limit int)
 	return read(ctx, s, func() (storage.AuditPage, error) { return s.image.audit(cursor, limit) })
 }
 
+// Room implements [storage.Store]: there always is.
+func (s *Store) Room(ctx context.Context) error {
+	_, err := read(ctx, s, func() (struct{}, error) { return struct{}{}, nil })
+	return err
+}
+
 // Failed implements [storage.Store].
 func (s *Store) Failed() <-chan struct{} { return s.failed }
 
