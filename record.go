@@ -127,6 +127,22 @@ func NewResult(contentType string, text bool, b []byte) *Result {
 	}
 }
 
+// Payloads returns the payloads that a record has: its result, the details of its
+// failure, its checkpoint. They are the record's own.
+func (r *Record) Payloads() []*Result {
+	var list []*Result
+	if r.Result != nil {
+		list = append(list, r.Result)
+	}
+	if r.Failure != nil && r.Failure.Details != nil {
+		list = append(list, r.Failure.Details)
+	}
+	if r.Checkpoint != nil {
+		list = append(list, &r.Checkpoint.Payload)
+	}
+	return list
+}
+
 // Identity is the digest by which a repeated report is recognised: content type,
 // size and SHA-256 of the bytes, however they travelled.
 func (r *Result) Identity() Digest {

@@ -274,3 +274,24 @@ func releaseByOperator(w *world) {
 	_, err := w.resolveWith(q)
 	w.ok(err)
 }
+
+// TestRenewInTheGrace: a renewal never shortens the time that a restart has given
+// to a claim, either.
+func TestRenewInTheGrace(t *testing.T) {
+	w := newWorld(t)
+	c := request("first")
+	c.Lease = time.Hour
+	w.wantOutcome(c, onced.OutcomeGranted)
+	w.advance(2 * time.Hour)
+	w.restart()
+	w.advance(time.Second)
+	op, err := w.renewWith(w.holder("first"), 2*time.Second, nil)
+	w.ok(err)
+	if want := time.Minute - time.Second; op.LeaseRemaining != want {
+		t.Errorf("renewed by 2 s, a second after a restart: %v remain, want the %v that remained", op.LeaseRemaining, want)
+	}
+	w.advance(time.Minute - time.Second - 1)
+	w.claim("second", onced.OutcomeInProgress)
+	w.advance(1)
+	w.claim("second", onced.OutcomeUnresolved)
+}

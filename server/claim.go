@@ -27,8 +27,10 @@ func (s *Service) Claim(ctx context.Context, req *oncedv1.ClaimRequest) (*oncedv
 	c.request.Operator = who.roles&roleOperator != 0
 	var answer onced.ClaimAnswer
 	err = s.hold(ctx, c.id, c.wait, c.policy, func() (time.Duration, error) {
-		var err error
-		answer, err = s.claim(ctx, c)
+		err := s.withPayloads(ctx, c.id, func() (shown []*onced.Result, err error) {
+			answer, err = s.claim(ctx, c)
+			return shownByClaim(answer), err
+		})
 		if answer.Outcome != onced.OutcomeInProgress {
 			return 0, err
 		}
@@ -49,6 +51,18 @@ func (s *Service) Claim(ctx context.Context, req *oncedv1.ClaimRequest) (*oncedv
 		s.observer.KeyTimeChanged(label)
 	}
 	return wire, nil
+}
+
+// shownByClaim returns the payloads that a claim is answered with.
+func shownByClaim(a onced.ClaimAnswer) []*onced.Result {
+	var shown []*onced.Result
+	if a.Operation != nil && a.Operation.State.Settled() {
+		shown = a.Operation.Payloads()
+	}
+	if a.Checkpoint != nil {
+		shown = append(shown, &a.Checkpoint.Payload)
+	}
+	return shown
 }
 
 // claim decides a claim once.

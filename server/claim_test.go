@@ -350,6 +350,13 @@ func TestKeyTimeFromKey(t *testing.T) {
 	w.claim(granted, "01BX5ZZKBKACTAV9WEVGEMMVRZ", "a", func(r *oncedv1.ClaimRequest) { r.KeyTime = timestamppb.New(start) })
 }
 
+// What is over 128 bits looks like a ULID and is none: there is no time in it.
+func TestNoTimeInKey(t *testing.T) {
+	w := newWire(t, func(p *onced.Policy) { p.KeyTimeFromKey = true })
+	w.claim(granted, "81ARZ3NDEKTSV4RRFFQ69G5FAV", "a")
+	w.claim(unresolved, "01ARZ3NDEKTSV4RRFFQ69G5FAV", "a")
+}
+
 // The fingerprint is looked at before the state (R53): a key that was used with
 // other arguments gets the same answer whatever became of it.
 func TestFingerprintMismatch(t *testing.T) {

@@ -34,8 +34,13 @@ func (s *Service) Lookup(ctx context.Context, req *oncedv1.LookupRequest) (*once
 	}
 	var op *onced.Operation
 	err = s.hold(ctx, c.id, c.wait, c.policy, func() (time.Duration, error) {
-		var err error
-		if op, err = s.lookup(ctx, c); err != nil || op.State != onced.StatePending {
+		err := s.withPayloads(ctx, c.id, func() (shown []*onced.Result, err error) {
+			if op, err = s.lookup(ctx, c); err == nil && c.bytes && op.State.Settled() {
+				shown = op.Payloads()
+			}
+			return shown, err
+		})
+		if err != nil || op.State != onced.StatePending {
 			return 0, err
 		}
 		return op.LeaseRemaining, nil
@@ -57,10 +62,9 @@ func (s *Service) lookup(ctx context.Context, c *lookupCall) (*onced.Operation, 
 	return op, err
 }
 
-// A search for the methods of a key reads records in small pages, since each may
-// hold a large result, and stops when it has enough methods to name.
+// A search for the methods of a key stops when it has enough methods to name.
 const (
-	methodPage    = 8
+	methodPage    = 16
 	methodsListed = 10
 )
 

@@ -139,6 +139,25 @@ func TestLookupWithoutMethod(t *testing.T) {
 	}
 }
 
+// The refusal of a lookup without a method names ten methods, and says when there
+// are more.
+func TestLookupNamesTenMethods(t *testing.T) {
+	w := newWire(t)
+	for n := 1; n <= 12; n++ {
+		w.claim(granted, "", "a", func(r *oncedv1.ClaimRequest) {
+			r.Ref = &oncedv1.OperationRef{Namespace: "n", Key: "k", Method: fmt.Sprintf("m%02d", n)}
+		})
+		if n == 1 {
+			continue
+		}
+		err := w.look(&oncedv1.LookupRequest{Ref: &oncedv1.OperationRef{Namespace: "n", Key: "k"}})
+		text := wantError(t, err, precondition, "METHOD_AMBIGUOUS", "no").Message()
+		if named := strings.Count(text, `"m`); named != min(n, 10) || strings.Contains(text, "and others") != (n > 10) {
+			t.Errorf("of %d methods it names %d: %s", n, named, text)
+		}
+	}
+}
+
 // An expired operation is not there, swept or not.
 func TestLookupExpired(t *testing.T) {
 	w := newWire(t)

@@ -32,7 +32,8 @@ const (
 // running calls counts what has been answered already. It is safe for concurrent
 // use.
 //
-// A reply takes its room before it is encoded. The room is given back by the
+// A reply takes its room before it is encoded, and one that shows large payloads
+// before these are read. The room is given back by the
 // first of: the buffer with the encoded reply is freed, which gRPC does when the
 // reply is written, its stream reset, or its sending fails; the reply was sent
 // after its stream was reset, whereupon gRPC drops the buffer unfreed; the
@@ -129,6 +130,38 @@ func (*room) Get(length int) *[]byte {
 // Put implements [mem.BufferPool].
 func (r *room) Put(*[]byte) { r.giveBack() }
 
+// roomTaken is the room that a call has taken for its reply, if any. A call that
+// reads large payloads takes it before it reads them, so that what is read and not
+// yet sent is bounded as well. It is for the goroutine of the call.
+type roomTaken struct {
+	connection *connection
+	room       *room
+}
+
+type roomTakenKey struct{}
+
+// takeRoom takes room for a reply with so many bytes of payloads, in the place of
+// room that the call had taken before, or refuses it. Small replies need none, and
+// outside of the chain there is no bound.
+func takeRoom(ctx context.Context, size int64) error {
+	taken, bounded := ctx.Value(roomTakenKey{}).(*roomTaken)
+	if !bounded || size <= smallReply {
+		return nil
+	}
+	taken.giveBack()
+	if taken.room = taken.connection.take(size); taken.room == nil {
+		return refuseReply()
+	}
+	return nil
+}
+
+func (t *roomTaken) giveBack() {
+	if t.room != nil {
+		t.room.giveBack()
+		t.room = nil
+	}
+}
+
 // reply is a large reply on its way from the chain to the codec.
 type reply struct {
 	message proto.Message // nil once it is encoded, so that it is not kept twice
@@ -137,20 +170,24 @@ type reply struct {
 
 // boundReplies takes room for a large reply, or refuses it.
 func (c *chain) boundReplies(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	answer, err := handler(ctx, req)
+	taken := &roomTaken{connection: ctx.Value(connectionKey{}).(*connection)}
+	answer, err := handler(context.WithValue(ctx, roomTakenKey{}, taken), req)
 	message, ok := answer.(proto.Message)
 	if err != nil || !ok {
+		taken.giveBack()
 		return answer, err
 	}
 	size := proto.Size(message)
 	if size <= smallReply {
+		taken.giveBack()
 		return answer, nil
 	}
-	room := ctx.Value(connectionKey{}).(*connection).take(int64(size))
-	if room == nil {
-		return nil, c.refuse(ctx, info.FullMethod, req, refuseReply())
+	if taken.room == nil {
+		if taken.room = taken.connection.take(int64(size)); taken.room == nil {
+			return nil, c.refuse(ctx, info.FullMethod, req, refuseReply())
+		}
 	}
-	return &reply{message: message, room: room}, nil
+	return &reply{message: message, room: taken.room}, nil
 }
 
 // refuseReply refuses to send what a call that was carried out is answered with.

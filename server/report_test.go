@@ -265,6 +265,34 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
+// What an operator has settled is not settled again by its holder, who comes late
+// with the same result: the report is kept, and not counted.
+func TestLateRepeatIsNoSettlement(t *testing.T) {
+	w := newWire(t)
+	h := w.grant("k", "a")
+	v, err := w.store.Get(t.Context(), identity("k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, _, err := onced.Resolve(v, onced.DefaultPolicy(), onced.ResolveRequest{
+		Resolution: onced.ResolveCompleted, Evidence: "seen", Force: true, Result: onced.NewResult("text/plain", true, []byte("done")),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.put(plan.Put)
+	before := w.records()[0].Record.Revision
+	w.must(completed)(h.complete("done"))
+	if w.records()[0].Record.Revision == before {
+		t.Error("the report was not kept")
+	}
+	for _, by := range []string{"HOLDER", "OPERATOR"} {
+		if n := w.seen.count("settled n COMPLETED " + by); n != 0 {
+			t.Errorf("%d settlements by %s are counted of a report that settled nothing", n, by)
+		}
+	}
+}
+
 // The same result is the same however it travels: as text or data, stored or
 // omitted.
 func TestSameResult(t *testing.T) {

@@ -207,6 +207,8 @@ type oddStore struct {
 	gate storagetest.Gate
 	full atomic.Bool // updates find no room
 	mad  atomic.Bool // updates panic
+
+	payload func(context.Context, onced.Identity, onced.Digest) ([]byte, error) // in the place of Payload, unless nil
 }
 
 func (s *oddStore) Update(ctx context.Context, t storage.Target, fn storage.UpdateFunc) error {
@@ -224,6 +226,13 @@ func (s *oddStore) UpdateMeta(ctx context.Context, fn func(storage.Meta) storage
 		return storage.ErrFull
 	}
 	return s.Store.UpdateMeta(ctx, fn)
+}
+
+func (s *oddStore) Payload(ctx context.Context, id onced.Identity, d onced.Digest) ([]byte, error) {
+	if s.payload != nil {
+		return s.payload(ctx, id, d)
+	}
+	return s.Store.Payload(ctx, id, d)
 }
 
 func (s *oddStore) Room(ctx context.Context) error {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/onced/onced"
@@ -104,5 +105,29 @@ func TestTwinThatHasGone(t *testing.T) {
 	resp := w.claim(blocked, "k2", "b", guarded(oncedv1.TwinGuard_BLOCK_UNSETTLED, "x"))
 	if !proto.Equal(resp.GetTwin(), &oncedv1.Twin{Key: "k1"}) {
 		t.Errorf("%v", resp)
+	}
+}
+
+// So is one that has expired, whether it was swept or not, and one that this build
+// cannot read.
+func TestTwinThatCannotBeShown(t *testing.T) {
+	const recent = oncedv1.TwinGuard_BLOCK_UNSETTLED_OR_RECENT
+	hour := func(p *onced.Policy) { p.ResultRetention, p.KeyRetention, p.MaxLease = time.Hour, time.Hour, time.Hour }
+	for name, lose := range map[string]func(*wire){
+		"expired": func(w *wire) { w.clock.Advance(2 * time.Hour) },
+		"unreadable": func(w *wire) {
+			w.put(&onced.Record{ID: identity("k1"), State: 99, Holder: "holder a", FirstClaimTime: start, ClaimTime: start})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWire(t, hour)
+			long := func(g *oncedv1.TwinGuard) { g.Window = durationpb.New(24 * time.Hour) }
+			w.must(completed)(w.grant("k1", "a", guarded(recent, "x", long)).complete("done"))
+			lose(w)
+			resp := w.claim(blocked, "k2", "b", guarded(recent, "x", long))
+			if !proto.Equal(resp.GetTwin(), &oncedv1.Twin{Key: "k1"}) {
+				t.Errorf("%v", resp)
+			}
+		})
 	}
 }

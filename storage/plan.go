@@ -3,6 +3,7 @@ package storage
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/onced/onced"
 )
@@ -25,6 +26,20 @@ func CheckPlan(v onced.View, p onced.Plan) error {
 		return fmt.Errorf("storage: the plan for %v changes a twin entry, and the update named none", v.ID)
 	case p.PutTwin != nil && p.PutTwin.ID != *v.TwinID:
 		return fmt.Errorf("storage: the plan for %v puts another twin entry than the update named", v.ID)
+	case p.Put != nil:
+		return checkPayloads(v, p.Put)
+	}
+	return nil
+}
+
+// checkPayloads refuses a record whose large payloads come without their bytes and
+// are not those of the record in its place.
+func checkPayloads(v onced.View, put *onced.Record) error {
+	for _, p := range put.Payloads() {
+		stays := func(old *onced.Result) bool { return old.SHA256 == p.SHA256 && old.Size == p.Size && Large(old) }
+		if Large(p) && p.Bytes == nil && (v.Record == nil || !slices.ContainsFunc(v.Record.Payloads(), stays)) {
+			return fmt.Errorf("storage: the plan for %v puts a payload of %d bytes without them", v.ID, p.Size)
+		}
 	}
 	return nil
 }

@@ -29,6 +29,10 @@ var (
 	// ErrFailed: a write or sync failed in a way that leaves its outcome unknown.
 	// Nothing more is answered; the process must stop.
 	ErrFailed = errors.New("storage failed, the outcome of the last writes is unknown")
+	// ErrNoPayload: the operation has no such payload, or no longer.
+	ErrNoPayload = errors.New("storage: no such payload")
+	// ErrDamaged: what was asked for is there and cannot be read.
+	ErrDamaged = errors.New("storage: damaged")
 	// ErrClosed: the store is closing or closed. Nothing was written.
 	ErrClosed = errors.New("storage closed")
 )
@@ -61,6 +65,14 @@ const (
 // String returns the class's name as it stands in metrics.
 func (c Class) String() string { return [...]string{"claim", "settlement", "sweep"}[c] }
 
+// LargePayload is the size, in bytes, from which a payload is large. Records are
+// shown without the bytes of their large payloads (nil), so that decisions, lists
+// and refusals cost the same whatever was stored; [Store.Payload] reads them.
+const LargePayload = 4096
+
+// Large reports whether a record is shown without the bytes of a payload.
+func Large(p *onced.Result) bool { return p.Presence == onced.Stored && p.Size >= LargePayload }
+
 // UpdateFunc decides an update. It must be pure, and may be run more than once;
 // only the plan of its last run is applied. A panic reaches the caller of
 // Update, as a panic or as an error; nothing is written, and the store goes on.
@@ -76,6 +88,7 @@ type Store interface {
 	// record's UpdateTime. View.NextFence must be
 	// greater than every fence that any plan of any generation has used; it is
 	// used up only by a plan that says so, and gaps are allowed.
+	// A large payload that a plan puts without its bytes stays as it stands.
 	// A plan for what the target does not name, over what this build cannot read,
 	// or that both puts and deletes is refused with an error, and nothing of it is
 	// written.
@@ -90,6 +103,11 @@ type Store interface {
 	// returned before Get was called, must never see one that is not yet durable,
 	// and costs no sync. An absent record gives a view without one.
 	Get(ctx context.Context, id onced.Identity) (onced.View, error)
+
+	// Payload reads the bytes of a payload of an operation by the SHA-256 that its
+	// record has of them. Like Get it sees only durable state. ErrNoPayload says that
+	// the record has changed since it was read: decide again.
+	Payload(ctx context.Context, id onced.Identity, digest onced.Digest) ([]byte, error)
 
 	// ScanIdentity reads up to limit records whose encoded identity begins with
 	// prefix, in encoded order, after the cursor. Like Get it sees only durable

@@ -168,6 +168,7 @@ type spy struct {
 	storage.Store
 	scanned func(storage.DuePage) storage.DuePage // between a scan and its updates
 	refuse  func(storage.Target) error            // before an update
+	held    time.Duration                         // how far expiry time lies behind the store's time
 
 	running, most atomic.Int64 // updates at once
 	largest       atomic.Int64 // limit of a scan
@@ -192,5 +193,14 @@ func (s *spy) Update(ctx context.Context, t storage.Target, fn storage.UpdateFun
 			return err
 		}
 	}
-	return s.Store.Update(ctx, t, fn)
+	return s.Store.Update(ctx, t, func(v onced.View) onced.Plan {
+		v.ExpiryTime = v.ExpiryTime.Add(-s.held)
+		return fn(v)
+	})
+}
+
+func (s *spy) Get(ctx context.Context, id onced.Identity) (onced.View, error) {
+	v, err := s.Store.Get(ctx, id)
+	v.ExpiryTime = v.ExpiryTime.Add(-s.held)
+	return v, err
 }

@@ -70,6 +70,19 @@ func TestAgreesWithClaim(t *testing.T) {
 	}
 }
 
+// TestExpiryIsHeld: while the store doubts a jump of its clock, what has expired
+// by that clock alone is not even looked at.
+func TestExpiryIsHeld(t *testing.T) {
+	b := newBench(t)
+	b.settle("k")
+	b.clock.Advance(30*day + time.Hour/2)
+	b.store.held = time.Hour
+	b.mustPass(Batch{Rewritten: 1}) // its bytes have expired for days
+	b.mustPass(Batch{})
+	b.store.held = 0
+	b.mustPass(Batch{Deleted: 1})
+}
+
 // TestReleased is forgotten at key retention from its release.
 func TestReleased(t *testing.T) {
 	b := newBench(t)

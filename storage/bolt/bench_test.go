@@ -167,7 +167,7 @@ func BenchmarkCodec(b *testing.B) {
 	})
 	b.Run("decode", func(b *testing.B) {
 		for b.Loop() {
-			if _, _, err := codec.DecodeRecord(id, key, value, nil); err != nil {
+			if _, _, err := codec.DecodeRecord(id, key, value); err != nil {
 				b.Fatal(err)
 			}
 		}

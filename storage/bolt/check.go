@@ -84,7 +84,7 @@ func (a *audit) records() {
 			a.find("records under a damaged key", "%x: %v", k, err)
 			return
 		}
-		s := parseRecord(a.tx, id, k, v)
+		s := parseRecord(id, k, v)
 		if s.unreadable != nil {
 			a.find("records that this build cannot read", "%v: %v", id, s.unreadable)
 			return
@@ -93,22 +93,21 @@ func (a *audit) records() {
 		if s.record.Fence > a.facts.progress.Fence {
 			a.find("records with a fence that was never given", "%v", id)
 		}
-		a.digests(s.record)
+		a.digests(s)
 	})
 }
 
 // digests holds the bytes of a record's payloads against their digests.
-func (a *audit) digests(r *onced.Record) {
-	list := []*onced.Result{r.Result}
-	if r.Failure != nil {
-		list = append(list, r.Failure.Details)
-	}
-	if r.Checkpoint != nil {
-		list = append(list, &r.Checkpoint.Payload)
-	}
-	for _, p := range list {
-		if p != nil && p.Presence == onced.Stored && sha256.Sum256(p.Bytes) != p.SHA256 {
-			a.find("payloads that do not match their digest", "%v", r.ID)
+func (a *audit) digests(s stored) {
+	for _, p := range s.record.Payloads() {
+		if p.Presence != onced.Stored {
+			continue
+		}
+		switch b, err := s.payload(a.tx, p.SHA256); {
+		case err != nil:
+			a.find("payloads that this build cannot read", "%v: %v", s.id, err)
+		case sha256.Sum256(b) != p.SHA256:
+			a.find("payloads that do not match their digest", "%v", s.id)
 		}
 	}
 }

@@ -189,22 +189,28 @@ func TestUnwritable(t *testing.T) {
 	}
 }
 
-// redirect makes writes to the store's data file go to another one, and returns
-// what ends that. The error of each write is then a real one.
+// redirect makes what is done to the store's data file be done to another one, and
+// returns what ends that. The errors are then real ones.
 func (h *harness) redirect(file *os.File, to string) (restore func()) {
 	h.t.Helper()
+	return redirect(h.t, file, to, os.O_RDWR)
+}
+
+// redirect is that for any open file, with a choice of how the other is opened.
+func redirect(t *testing.T, file *os.File, to string, flag int) (restore func()) {
+	t.Helper()
 	saved, err := syscall.Dup(int(file.Fd()))
 	if err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
-	other, err := os.OpenFile(to, os.O_RDWR, 0)
+	other, err := os.OpenFile(to, flag, 0)
 	if err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer other.Close()
 	swap := func(fd int) {
 		if err := syscall.Dup3(fd, int(file.Fd()), 0); err != nil {
-			h.t.Fatal(err)
+			t.Fatal(err)
 		}
 	}
 	swap(int(other.Fd()))

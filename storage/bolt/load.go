@@ -2,10 +2,12 @@ package bolt
 
 import (
 	"bytes"
+	"fmt"
 
 	"go.etcd.io/bbolt"
 
 	"github.com/onced/onced"
+	"github.com/onced/onced/storage"
 	"github.com/onced/onced/storage/bolt/codec"
 )
 
@@ -30,19 +32,51 @@ type stored struct {
 // with the file.
 func loadRecord(tx *bbolt.Tx, id onced.Identity) stored {
 	key := id.Encode()
-	return parseRecord(tx, id, key, tx.Bucket(bucketRecords).Get(key))
+	return parseRecord(id, key, tx.Bucket(bucketRecords).Get(key))
+}
+
+// payload reads the bytes of a payload of the record, which share memory with the
+// file if they stand apart.
+func (s stored) payload(tx *bbolt.Tx, digest onced.Digest) ([]byte, error) {
+	if s.unreadable != nil {
+		return nil, fmt.Errorf("%w: the record of %v: %w", storage.ErrDamaged, s.id, s.unreadable)
+	}
+	for p := codec.PartResult; p <= codec.Parts; p++ {
+		if of := s.apart.Of(p); of != nil && of.SHA256 == digest {
+			return s.loadApart(tx, p)
+		}
+	}
+	if s.record != nil {
+		for _, p := range s.record.Payloads() {
+			if p.Presence == onced.Stored && p.SHA256 == digest {
+				return p.Bytes, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("%w: %v", storage.ErrNoPayload, s.id)
+}
+
+// loadApart reads the bytes of a payload that stands apart. They share memory with
+// the file.
+func (s stored) loadApart(tx *bbolt.Tx, p codec.Part) ([]byte, error) {
+	at := payloadKey(p, s.key)
+	content, err := codec.Unseal(at, tx.Bucket(bucketPayloads).Get(at))
+	if err == nil && uint64(len(content)) != s.apart.Of(p).Size {
+		err = fmt.Errorf("it has %d bytes and should have %d", len(content), s.apart.Of(p).Size)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: a payload of %v: %w", storage.ErrDamaged, s.id, err)
+	}
+	return content, nil
 }
 
 // parseRecord reads a record from its value, which is nil if there is none.
-func parseRecord(tx *bbolt.Tx, id onced.Identity, key, value []byte) stored {
+func parseRecord(id onced.Identity, key, value []byte) stored {
 	s := stored{id: id, key: key}
 	if value == nil {
 		return s
 	}
-	s.record, s.apart, s.unreadable = codec.DecodeRecord(id, key, value, func(p codec.Part) ([]byte, error) {
-		at := payloadKey(p, key)
-		return codec.Unseal(at, tx.Bucket(bucketPayloads).Get(at))
-	})
+	s.record, s.apart, s.unreadable = codec.DecodeRecord(id, key, value)
 	s.due = recordDue(key, s.record)
 	return s
 }
@@ -70,23 +104,29 @@ func (s stored) replace(next *onced.Record) ([]edit, error) {
 	edits := []edit{{bucketRecords, s.key, value}}
 	edits = append(edits, moveDue(s.due, recordDue(s.key, next))...)
 	for p := codec.PartResult; p <= codec.Parts; p++ {
-		edits = append(edits, s.replacePayload(p, apart.Of(p))...)
+		changed, err := s.replacePayload(p, apart.Of(p))
+		if err != nil {
+			return nil, err
+		}
+		edits = append(edits, changed...)
 	}
 	return edits, nil
 }
 
 // replacePayload returns the edits that change a payload which is stored apart. One
 // that stays the same is not written again.
-func (s stored) replacePayload(p codec.Part, next *onced.Result) []edit {
+func (s stored) replacePayload(p codec.Part, next *onced.Result) ([]edit, error) {
 	old, key := s.apart.Of(p), payloadKey(p, s.key)
 	switch {
 	case next == nil && old == nil,
 		next != nil && old != nil && next.Size == old.Size && next.SHA256 == old.SHA256:
-		return nil
+		return nil, nil
 	case next == nil:
-		return []edit{{bucketPayloads, key, nil}}
+		return []edit{{bucketPayloads, key, nil}}, nil
+	case next.Bytes == nil:
+		return nil, fmt.Errorf("a payload of %d bytes is put without them in another place than it stands in", next.Size)
 	default:
-		return []edit{{bucketPayloads, key, codec.Seal(key, next.Bytes)}}
+		return []edit{{bucketPayloads, key, codec.Seal(key, next.Bytes)}}, nil
 	}
 }
 

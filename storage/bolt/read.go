@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"maps"
@@ -109,6 +110,15 @@ func (s *Store) Get(ctx context.Context, id onced.Identity) (onced.View, error) 
 		return onced.View{}, err
 	}
 	return got.at.view(facts, s.since, got.record), nil
+}
+
+// Payload implements [storage.Store].
+func (s *Store) Payload(ctx context.Context, id onced.Identity, digest onced.Digest) ([]byte, error) {
+	b, _, err := read(ctx, s, func(tx *bbolt.Tx) ([]byte, error) {
+		b, err := loadRecord(tx, id).payload(tx, digest)
+		return bytes.Clone(b), err
+	})
+	return b, err
 }
 
 // Meta implements [storage.Store].

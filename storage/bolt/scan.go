@@ -13,9 +13,8 @@ import (
 	"github.com/onced/onced/storage/bolt/codec"
 )
 
-// pageBytes bounds what the records of one page of a scan hold in memory; a page
-// goes over it by one record.
-const pageBytes = 16 << 20
+// pageBytes bounds the values of one page of a scan; a page goes over it by one.
+const pageBytes = 4 << 20
 
 // span is a range of keys: from low on, and below high, which is nil for no end.
 type span struct{ low, high []byte }
@@ -57,7 +56,7 @@ func scan(tx *bbolt.Tx, bucket []byte, in span, cursor storage.Cursor, visit fun
 }
 
 // ScanIdentity implements [storage.Store]. A page also ends when its records take
-// more than 16 MiB. Entries whose key is damaged are left out; [Check] reports
+// more than 4 MiB. Entries whose key is damaged are left out; [Check] reports
 // them.
 func (s *Store) ScanIdentity(ctx context.Context, prefix []byte, cursor storage.Cursor, limit int) (storage.Page, error) {
 	var at moment
@@ -70,9 +69,8 @@ func (s *Store) ScanIdentity(ctx context.Context, prefix []byte, cursor storage.
 			if err != nil {
 				return false, false
 			}
-			r := parseRecord(tx, id, bytes.Clone(k), v)
-			records = append(records, r)
-			size += len(v) + r.apart.Size()
+			records = append(records, parseRecord(id, bytes.Clone(k), v))
+			size += len(v)
 			return true, len(records) >= limit || size > pageBytes
 		}), nil
 	})

@@ -1,6 +1,8 @@
 package memory
 
 import (
+	"bytes"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -39,7 +41,7 @@ type twinCell struct {
 func (i *image) load(v *onced.View, t storage.Target) {
 	if c, ok := i.Records[string(t.ID.Encode())]; ok {
 		if v.Unreadable = !c.readable(); !v.Unreadable {
-			v.Record = cloneRecord(c.Record)
+			v.Record = showRecord(c.Record)
 		}
 	}
 	if t.Twin == nil {
@@ -56,7 +58,7 @@ func (i *image) apply(v onced.View, p onced.Plan) {
 	id := string(v.ID.Encode())
 	switch {
 	case p.Put != nil:
-		i.Records[id] = cell{Record: cloneRecord(p.Put)}
+		i.Records[id] = cell{Record: i.whole(id, p.Put)}
 	case p.Delete:
 		delete(i.Records, id)
 	}
@@ -72,6 +74,49 @@ func (i *image) apply(v onced.View, p onced.Plan) {
 	if p.Audit != nil {
 		i.Audit = append(i.Audit, *p.Audit)
 	}
+}
+
+// showRecord returns a copy without the bytes of large payloads.
+func showRecord(r *onced.Record) *onced.Record {
+	c := cloneRecord(r)
+	for _, p := range c.Payloads() {
+		if storage.Large(p) {
+			p.Bytes = nil
+		}
+	}
+	return c
+}
+
+// whole returns a copy with the bytes that stay as they stand.
+func (i *image) whole(id string, put *onced.Record) *onced.Record {
+	c := cloneRecord(put)
+	for _, p := range c.Payloads() {
+		if !storage.Large(p) || p.Bytes != nil {
+			continue
+		}
+		for _, old := range i.Records[id].Record.Payloads() {
+			if storage.Large(old) && old.SHA256 == p.SHA256 {
+				p.Bytes = old.Bytes
+			}
+		}
+	}
+	return c
+}
+
+// payload returns the bytes of a payload by their digest.
+func (i *image) payload(id onced.Identity, digest onced.Digest) ([]byte, error) {
+	c, ok := i.Records[string(id.Encode())]
+	if ok && !c.readable() {
+		return nil, fmt.Errorf("%w: the record of %v", storage.ErrDamaged, id)
+	}
+	if ok {
+		for _, p := range c.Record.Payloads() {
+			if p.Presence == onced.Stored && p.SHA256 == digest {
+				return bytes.Clone(p.Bytes), nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("%w: %v", storage.ErrNoPayload, id)
 }
 
 // clone returns an image that later changes of this one do not reach.

@@ -85,6 +85,11 @@ func (s *Store) Get(ctx context.Context, id onced.Identity) (onced.View, error) 
 	return read(ctx, s, func() (onced.View, error) { return s.view(storage.Target{ID: id}), nil })
 }
 
+// Payload implements [storage.Store].
+func (s *Store) Payload(ctx context.Context, id onced.Identity, digest onced.Digest) ([]byte, error) {
+	return read(ctx, s, func() ([]byte, error) { return s.image.payload(id, digest) })
+}
+
 // ScanIdentity implements [storage.Store].
 func (s *Store) ScanIdentity(ctx context.Context, prefix []byte, cursor storage.Cursor, limit int) (storage.Page, error) {
 	return read(ctx, s, func() (storage.Page, error) {

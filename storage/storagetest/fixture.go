@@ -78,7 +78,29 @@ func (f *fixture) put(records ...*onced.Record) {
 // look returns what an update sees of a target, and changes nothing.
 func (f *fixture) look(target storage.Target) onced.View {
 	f.t.Helper()
-	return f.update(target, func(onced.View) onced.Plan { return onced.Plan{} })
+	return f.whole(f.update(target, func(onced.View) onced.Plan { return onced.Plan{} }))
+}
+
+// whole returns a view with the bytes of its large payloads, which it must have
+// come without.
+func (f *fixture) whole(v onced.View) onced.View {
+	f.t.Helper()
+	if v.Record == nil {
+		return v
+	}
+	for _, p := range v.Record.Payloads() {
+		if !storage.Large(p) {
+			continue
+		}
+		if p.Bytes != nil {
+			f.t.Fatalf("%v is shown with the %d bytes of a large payload", v.ID, len(p.Bytes))
+		}
+		var err error
+		if p.Bytes, err = f.Store().Payload(f.t.Context(), v.ID, p.SHA256); err != nil {
+			f.t.Fatalf("Payload of %v: %v", v.ID, err)
+		}
+	}
+	return v
 }
 
 func (f *fixture) get(id onced.Identity) onced.View {
@@ -90,7 +112,7 @@ func (f *fixture) get(id onced.Identity) onced.View {
 	if v.ID != id {
 		f.t.Fatalf("Get of %v answered with %v", id, v.ID)
 	}
-	return v
+	return f.whole(v)
 }
 
 // wantRecord checks that Get and Update both show a record; nil: that it is absent.
@@ -115,10 +137,14 @@ func (f *fixture) wantTwin(target storage.Target, want *onced.TwinEntry) {
 // scan reads all pages of a scan by identity, limit views a page.
 func (f *fixture) scan(prefix []byte, limit int) []onced.View {
 	f.t.Helper()
-	return pages(f.t, limit, func(c storage.Cursor) ([]onced.View, storage.Cursor, error) {
+	all := pages(f.t, limit, func(c storage.Cursor) ([]onced.View, storage.Cursor, error) {
 		p, err := f.Store().ScanIdentity(f.t.Context(), prefix, c, limit)
 		return p.Views, p.Next, err
 	})
+	for i := range all {
+		all[i] = f.whole(all[i])
+	}
+	return all
 }
 
 // first returns the first view of a scan over everything.

@@ -68,6 +68,7 @@ var topics = []struct {
 }{
 	{"semantics", testSemantics},
 	{"results", testResults},
+	{"payloads", testPayloads},
 	{"identities", testIdentities},
 	{"fences", testFences},
 	{"unreadable", testUnreadable},

@@ -1,17 +1,15 @@
 package codec
 
 import (
-	"bytes"
 	"time"
 
 	"github.com/onced/onced"
 	storagev1 "github.com/onced/onced/gen/onced/storage/v1"
+	"github.com/onced/onced/storage"
 )
 
-// apartFrom is the size from which the bytes of a payload are stored on their
-// own: a page of the file. A record is written several times in its life, and
-// would take such a payload along each time.
-const apartFrom = 4096
+// Large payloads are stored on their own: a record is written several times in its
+// life, and would take them along each time.
 
 // Part names a payload of a record that may be stored apart from it.
 type Part uint8
@@ -24,24 +22,15 @@ const (
 	Parts = iota
 )
 
-// Payloads are the payloads of one record that are stored apart.
+// Payloads are the payloads of one record that are stored apart; those that come
+// from a value have no bytes.
 type Payloads [Parts]*onced.Result
 
 // Of returns a part's payload; nil if there is none that is stored apart.
 func (p *Payloads) Of(which Part) *onced.Result { return p[which-1] }
 
-// Size returns the number of bytes of all of them.
-func (p *Payloads) Size() (n int) {
-	for _, r := range p {
-		if r != nil {
-			n += len(r.Bytes)
-		}
-	}
-	return n
-}
-
 // EncodeRecord returns the value of a record under key, and which of its payloads
-// are to be stored apart from it.
+// are to be stored apart from it; one of these without bytes is there already.
 func EncodeRecord(key []byte, r *onced.Record) ([]byte, Payloads, error) {
 	e := encoder{}
 	m := e.record(r)
@@ -127,9 +116,9 @@ func (e *encoder) payload(which Part, r *onced.Result) *storagev1.Payload {
 	}
 	switch {
 	case r.Presence != onced.Stored:
-	case uint64(len(r.Bytes)) != r.Size:
+	case uint64(len(r.Bytes)) != r.Size && (r.Bytes != nil || !storage.Large(r)):
 		e.fail("payload of size %d has %d bytes", r.Size, len(r.Bytes))
-	case r.Size >= apartFrom:
+	case storage.Large(r):
 		m.Apart = true
 		e.apart[which-1] = r
 	default:
@@ -163,14 +152,14 @@ func (e *encoder) lastResolve(l *onced.LastResolve) *storagev1.LastResolve {
 }
 
 // DecodeRecord reads the value of a record under key, which is the encoding of
-// id. Bytes that are stored apart come from load. The record shares no memory with
-// value, nor with what load returns.
-func DecodeRecord(id onced.Identity, key, value []byte, load func(Part) ([]byte, error)) (*onced.Record, Payloads, error) {
+// id. Payloads that are stored apart have no bytes. The record shares no memory
+// with value.
+func DecodeRecord(id onced.Identity, key, value []byte) (*onced.Record, Payloads, error) {
 	m := &storagev1.Record{}
 	if err := unsealMessage(key, value, m); err != nil {
 		return nil, Payloads{}, err
 	}
-	d := decoder{load: load}
+	d := decoder{}
 	r := d.record(m)
 	if d.err != nil {
 		return nil, Payloads{}, d.err
@@ -182,7 +171,6 @@ func DecodeRecord(id onced.Identity, key, value []byte, load func(Part) ([]byte,
 // decoder converts messages to the domain.
 type decoder struct {
 	checker
-	load  func(Part) ([]byte, error)
 	apart Payloads
 }
 
@@ -242,27 +230,17 @@ func (d *decoder) payload(which Part, m *storagev1.Payload) *onced.Result {
 			d.fail("payload has bytes that are said to be gone")
 		}
 		return r
+	case m.Apart != storage.Large(r) || uint64(len(m.Data)) != r.Size && !m.Apart:
+		d.fail("payload of size %d has %d bytes, and more apart: %t", r.Size, len(m.Data), m.Apart)
 	case m.Apart:
-		r.Bytes = d.loadApart(which)
-		d.apart[which-1] = r
+		apart := *r // the record's reader may change what it is shown
+		d.apart[which-1] = &apart
+	case m.Data == nil:
+		r.Bytes = []byte{} // stored and empty
 	default:
 		r.Bytes = m.Data
 	}
-	if r.Bytes == nil {
-		r.Bytes = []byte{} // stored and empty
-	}
-	if uint64(len(r.Bytes)) != r.Size {
-		d.fail("payload of size %d has %d bytes", r.Size, len(r.Bytes))
-	}
 	return r
-}
-
-func (d *decoder) loadApart(which Part) []byte {
-	content, err := d.load(which)
-	if err != nil {
-		d.fail("payload that is stored apart: %w", err)
-	}
-	return bytes.Clone(content)
 }
 
 func (d *decoder) failure(m *storagev1.Failure) *onced.Failure {

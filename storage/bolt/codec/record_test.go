@@ -15,6 +15,7 @@ import (
 
 	"github.com/onced/onced"
 	storagev1 "github.com/onced/onced/gen/onced/storage/v1"
+	"github.com/onced/onced/storage"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files: the format on disk has changed on purpose")
@@ -28,13 +29,22 @@ func roundTrip(t interface{ Fatalf(string, ...any) }, r *onced.Record) *onced.Re
 	if err != nil {
 		t.Fatalf("encode: %v", err)
 	}
-	got, again, err := DecodeRecord(r.ID, key, value, func(p Part) ([]byte, error) { return apart.Of(p).Bytes, nil })
+	got, again, err := DecodeRecord(r.ID, key, value)
 	if err != nil {
 		t.Fatalf("decode: %v", err)
 	}
 	for p := PartResult; p <= Parts; p++ {
 		if (apart.Of(p) == nil) != (again.Of(p) == nil) {
 			t.Fatalf("part %d is apart in one direction only", p)
+		}
+		if apart.Of(p) == nil {
+			continue
+		}
+		bytes := apart.Of(p).Bytes
+		for _, of := range got.Payloads() {
+			if of.SHA256 == apart.Of(p).SHA256 && of.Bytes == nil {
+				of.Bytes = bytes
+			}
 		}
 	}
 	return got
@@ -140,7 +150,7 @@ func drawAttempt(t *rapid.T) onced.Attempt {
 
 // drawResult draws a payload, of sizes on both sides of the threshold.
 func drawResult(t *rapid.T) *onced.Result {
-	size := rapid.SampledFrom([]int{0, 1, 100, apartFrom - 1, apartFrom, apartFrom + 1}).Draw(t, "size")
+	size := rapid.SampledFrom([]int{0, 1, 100, storage.LargePayload - 1, storage.LargePayload, storage.LargePayload + 1}).Draw(t, "size")
 	b := bytes.Repeat([]byte{rapid.Byte().Draw(t, "byte")}, size)
 	r := onced.NewResult(rapid.String().Draw(t, "type"), rapid.Bool().Draw(t, "text"), b)
 	if p := onced.Presence(rapid.IntRange(1, 3).Draw(t, "presence")); p != onced.Stored {
@@ -211,7 +221,7 @@ func TestRecordGolden(t *testing.T) {
 	if !bytes.Equal(stored, value) {
 		t.Errorf("the record's bytes are not those of %s: %x", golden, value)
 	}
-	got, _, err := DecodeRecord(testID, key, stored, nil)
+	got, _, err := DecodeRecord(testID, key, stored)
 	if err != nil || !reflect.DeepEqual(want, got) {
 		t.Errorf("the stored record is read as another one (%v):\nwant %+v\n got %+v", err, want, got)
 	}
@@ -229,10 +239,9 @@ func FuzzDecodeRecord(f *testing.F) {
 	}
 	f.Add(content(goldenRecord()))
 	f.Add(content(&onced.Record{ID: testID, State: onced.StatePending}))
-	f.Add(content(&onced.Record{ID: testID, State: onced.StateCompleted, Result: onced.NewResult("", false, make([]byte, apartFrom))}))
+	f.Add(content(&onced.Record{ID: testID, State: onced.StateCompleted, Result: onced.NewResult("", false, make([]byte, storage.LargePayload))}))
 	f.Fuzz(func(t *testing.T, content []byte) {
-		load := func(Part) ([]byte, error) { return make([]byte, apartFrom), nil }
-		r, _, err := DecodeRecord(testID, testID.Encode(), Seal(testID.Encode(), content), load)
+		r, _, err := DecodeRecord(testID, testID.Encode(), Seal(testID.Encode(), content))
 		if err != nil {
 			return
 		}
@@ -242,22 +251,41 @@ func FuzzDecodeRecord(f *testing.F) {
 	})
 }
 
-// TestRecordApart: bytes that were said to stand apart and are gone, or are of
-// another size, make the record unreadable.
+// TestRecordApart: the bytes of a large payload are no part of the record's value,
+// and a record that says otherwise of its payload's size is not read.
 func TestRecordApart(t *testing.T) {
-	r := &onced.Record{ID: testID, State: onced.StateCompleted, Result: onced.NewResult("", false, make([]byte, apartFrom))}
+	r := &onced.Record{ID: testID, State: onced.StateCompleted, Result: onced.NewResult("", false, make([]byte, storage.LargePayload))}
 	key := testID.Encode()
 	value, apart, err := EncodeRecord(key, r)
-	if err != nil || apart.Of(PartResult) == nil || apart.Size() != apartFrom || len(value) > 1000 {
-		t.Fatalf("encode: %v, %d bytes apart, %d with the record", err, apart.Size(), len(value))
+	if err != nil || apart.Of(PartResult) == nil || len(value) > 1000 {
+		t.Fatalf("encode: %v, %d bytes with the record", err, len(value))
 	}
-	for name, load := range map[string]func(Part) ([]byte, error){
-		"gone":    func(Part) ([]byte, error) { return Unseal(key, nil) },
-		"shorter": func(Part) ([]byte, error) { return make([]byte, apartFrom-1), nil },
+	r.Result.Bytes = nil
+	if again, _, err := EncodeRecord(key, r); err != nil || !bytes.Equal(again, value) {
+		t.Errorf("without its bytes, which are there already, it is encoded otherwise: %v", err)
+	}
+	for name, spoil := range map[string]func(*storagev1.Payload){
+		"smaller":   func(p *storagev1.Payload) { p.Size = storage.LargePayload - 1 },
+		"not apart": func(p *storagev1.Payload) { p.Apart = false },
+		"apart and not": func(p *storagev1.Payload) {
+			p.Apart, p.Data, p.Size = false, make([]byte, storage.LargePayload), storage.LargePayload
+		},
 	} {
-		if got, _, err := DecodeRecord(testID, key, value, load); err == nil {
+		m := &storagev1.Record{}
+		if err := unsealMessage(key, value, m); err != nil {
+			t.Fatal(err)
+		}
+		spoil(m.Result)
+		spoiled, err := sealMessage(key, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := DecodeRecord(testID, key, spoiled); err == nil {
 			t.Errorf("%s: read as %+v", name, got.Result)
 		}
+	}
+	if _, _, err := EncodeRecord(key, &onced.Record{ID: testID, State: onced.StateCompleted, Result: &onced.Result{Presence: onced.Stored, Size: 1}}); err == nil {
+		t.Error("a small payload was written without its bytes")
 	}
 }
 
@@ -332,7 +360,7 @@ func TestFutureRecord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, _, err := DecodeRecord(testID, key, Seal(key, content), nil); err == nil {
+		if r, _, err := DecodeRecord(testID, key, Seal(key, content)); err == nil {
 			t.Errorf("%s: read as %+v", name, r)
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/onced/onced"
@@ -77,41 +76,15 @@ func unsealMessage(key, value []byte, m proto.Message) error {
 	if err != nil {
 		return err
 	}
-	if err := proto.Unmarshal(content, m); err != nil {
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(content, m); err != nil {
 		return err
 	}
-	if hasUnknown(m.ProtoReflect()) {
+	// What was written by sealMessage is as long as what is known of it, unless there
+	// is more to it.
+	if proto.Size(m) != len(content) {
 		return fmt.Errorf("%s has fields that this build does not know", m.ProtoReflect().Descriptor().Name())
 	}
 	return nil
-}
-
-// hasUnknown reports whether a message, or one inside it, has unknown fields.
-func hasUnknown(m protoreflect.Message) bool {
-	if len(m.GetUnknown()) > 0 {
-		return true
-	}
-	found := false
-	m.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		switch {
-		case field.IsMap():
-			if field.MapValue().Message() != nil {
-				v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
-					found = hasUnknown(v.Message())
-					return !found
-				})
-			}
-		case field.Message() == nil:
-		case field.IsList():
-			for i := 0; i < v.List().Len() && !found; i++ {
-				found = hasUnknown(v.List().Get(i).Message())
-			}
-		default:
-			found = hasUnknown(v.Message())
-		}
-		return !found
-	})
-	return found
 }
 
 // checker converts what both directions of the codec have to check, and keeps

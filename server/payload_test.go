@@ -1,0 +1,134 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/onced/onced"
+	oncedv1 "github.com/onced/onced/gen/onced/v1"
+	"github.com/onced/onced/storage"
+)
+
+// largeText is a result whose bytes are read after the decision.
+var largeText = strings.Repeat("x", 100_000)
+
+// settledRig serves one operation, "k", with a large result.
+func settledRig(t *testing.T) *rig {
+	r := newRig(t, slog.LevelInfo)
+	if _, err := r.client.Complete(t.Context(), completeRequest("k", r.grant("k"), largeText)); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// replay claims "k" again.
+func (r *rig) replay() (*oncedv1.ClaimResponse, error) {
+	req := claimRequest("k")
+	req.ClaimToken = tokenOf("another")
+	return r.client.Claim(r.Context(), req)
+}
+
+func (r *rig) lookup(view oncedv1.LookupView) (*oncedv1.LookupResponse, error) {
+	return r.client.Lookup(r.Context(), &oncedv1.LookupRequest{Ref: claimRequest("k").GetRef(), View: view})
+}
+
+// TestLargePayloads: a replay and a full lookup show all bytes of a large result;
+// what does not show them does not read them either.
+func TestLargePayloads(t *testing.T) {
+	r := settledRig(t)
+	var reads atomic.Int32
+	r.store.payload = func(ctx context.Context, id onced.Identity, d onced.Digest) ([]byte, error) {
+		reads.Add(1)
+		return r.store.Store.Payload(ctx, id, d)
+	}
+	resp, err := r.replay()
+	if err != nil || resp.GetOutcome() != oncedv1.Outcome_OUTCOME_REPLAYED || resp.GetOperation().GetResult().GetStored().GetText() != largeText {
+		t.Errorf("replay: %v, %v", resp.GetOutcome(), err)
+	}
+	full, err := r.lookup(oncedv1.LookupView_LOOKUP_VIEW_FULL)
+	if err != nil || full.GetOperation().GetResult().GetStored().GetText() != largeText {
+		t.Errorf("lookup: %v", err)
+	}
+	if n := reads.Load(); n != 2 {
+		t.Errorf("two answers with the bytes took %d reads", n)
+	}
+	basic, err := r.lookup(oncedv1.LookupView_LOOKUP_VIEW_BASIC)
+	if err != nil || basic.GetOperation().GetResult().GetStored().GetBody() != nil || basic.GetOperation().GetResult().GetSize() != uint64(len(largeText)) {
+		t.Errorf("lookup without bytes: %v, %v", basic, err)
+	}
+	mismatch := claimRequest("k")
+	mismatch.Subject = "somebody else"
+	_, err = r.client.Claim(t.Context(), mismatch)
+	r.wantReason(err, codes.PermissionDenied, "SUBJECT_MISMATCH", "no")
+	if n := reads.Load(); n != 2 {
+		t.Errorf("answers without the bytes took %d reads", n-2)
+	}
+}
+
+// TestPayloadGone: when a result goes away between the decision and the read of
+// its bytes, the call is decided anew; not for ever.
+func TestPayloadGone(t *testing.T) {
+	r := settledRig(t)
+	var reads atomic.Int32
+	gone := int32(2)
+	r.store.payload = func(ctx context.Context, id onced.Identity, d onced.Digest) ([]byte, error) {
+		if reads.Add(1) <= gone {
+			return nil, fmt.Errorf("%w: erased meanwhile", storage.ErrNoPayload)
+		}
+		return r.store.Store.Payload(ctx, id, d)
+	}
+	resp, err := r.replay()
+	if err != nil || resp.GetOperation().GetResult().GetStored().GetText() != largeText || reads.Load() != 3 {
+		t.Errorf("replay after %d reads: %v", reads.Load(), err)
+	}
+	gone = 100
+	_, err = r.replay()
+	r.wantReason(err, codes.Unavailable, "OVERLOADED", "no")
+}
+
+// TestPayloadDamaged: bytes that cannot be read are not shown as an empty result,
+// and not executed again.
+func TestPayloadDamaged(t *testing.T) {
+	r := settledRig(t)
+	r.store.payload = func(context.Context, onced.Identity, onced.Digest) ([]byte, error) {
+		return nil, fmt.Errorf("%w: a bit has flipped", storage.ErrDamaged)
+	}
+	_, err := r.replay()
+	r.wantReason(err, codes.FailedPrecondition, "RECORD_UNREADABLE", "no")
+	_, err = r.lookup(oncedv1.LookupView_LOOKUP_VIEW_FULL)
+	r.wantReason(err, codes.FailedPrecondition, "RECORD_UNREADABLE", "no")
+	if !strings.Contains(r.log.String(), "a bit has flipped") {
+		t.Errorf("the log does not say what is wrong:\n%s", r.log)
+	}
+}
+
+// TestReplyRoomFirst: without room for the reply a large result is not read, and
+// what a call that fails has taken is given back.
+func TestReplyRoomFirst(t *testing.T) {
+	r := settledRig(t)
+	var reads atomic.Int32
+	fail := errors.New("the disk is on fire")
+	r.store.payload = func(context.Context, onced.Identity, onced.Digest) ([]byte, error) {
+		reads.Add(1)
+		return nil, fail
+	}
+	if _, err := r.replay(); err == nil {
+		t.Error("a payload that could not be read was shown")
+	}
+	if n := r.server.replies.inFlight.Load(); n != 0 || reads.Load() != 1 {
+		t.Errorf("after a call that failed %d bytes are in flight, and %d reads were made", n, reads.Load())
+	}
+	r.server.replies.limit = int64(len(largeText)) - 1
+	_, err := r.replay()
+	r.wantReason(err, codes.Unavailable, "OVERLOADED", "unknown")
+	if reads.Load() != 1 {
+		t.Error("a result was read although there was no room for the reply")
+	}
+}
