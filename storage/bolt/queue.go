@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -148,26 +147,6 @@ func (q *queue) pick() []*request {
 	take(storage.ClassClaim, max(q.limit-len(members)-sweeps, claims))
 	take(storage.ClassSweep, sweeps)
 	return members
-}
-
-// putBack returns requests that found no place in a batch to the head of their
-// lines, in their order.
-func (q *queue) putBack(rest []*request) {
-	if len(rest) == 0 {
-		return
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for c := range q.lines {
-		var first []*request
-		for _, r := range rest {
-			if int(r.class) == c {
-				first = append(first, r)
-			}
-		}
-		q.lines[c] = slices.Concat(first, q.lines[c])
-	}
-	q.notify()
 }
 
 // gather gives way to callers for as long as that brings requests in. Those that
