@@ -95,6 +95,27 @@ func TestFullStore(t *testing.T) {
 	})
 }
 
+// TestFullStoreIsNoticed: that there is no room is found out before anybody claims,
+// and a report that finds room says nothing of claims.
+func TestFullStoreIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, slog.LevelInfo)
+		fence := r.grant("k")
+		r.store.full.Store(true)
+		<-time.After(probeInterval)
+		synctest.Wait()
+		r.wantHealth(serving, notServing, nil, nil)
+		r.store.full.Store(false)
+		if _, err := r.client.Complete(t.Context(), completeRequest("k", fence, "done")); err != nil {
+			t.Fatal(err)
+		}
+		r.wantHealth(serving, notServing, nil, nil)
+		<-time.After(probeInterval)
+		synctest.Wait()
+		r.wantHealth(serving, serving, nil, nil)
+	})
+}
+
 // TestFailedStore: nothing is ready once the store has failed, and the process
 // is to be restarted.
 func TestFailedStore(t *testing.T) {

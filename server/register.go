@@ -83,23 +83,38 @@ func (s *Service) refused(ctx context.Context, rpc string, req any, err error) e
 	return st
 }
 
-// decodeRequest decodes a request and says what is wrong with its content. It
-// takes the bytes as they are first, as the unknown fields of an empty message:
-// a failure in gRPC's own decoder is on its way to the client before it can be
-// given another form.
-func decodeRequest(dec func(any) error, req any) (malformed, err error) {
-	var raw emptypb.Empty
-	if err := dec(&raw); err != nil {
+// undecoded is a request that gRPC is asked to decode. It takes any bytes: a failure
+// in gRPC's own decoder is on its way to the client before it can be given another
+// form. The codec of our servers decodes it at once; another one takes it for an
+// empty message and puts the bytes into its unknown fields.
+type undecoded struct {
+	*emptypb.Empty
+	request   proto.Message
+	decoded   bool
+	malformed error // what is wrong with its content; nil: nothing
+}
+
+// decodeRequest decodes a request and says what is wrong with its content.
+func decodeRequest(dec func(any) error, request any) (malformed, err error) {
+	u := &undecoded{Empty: &emptypb.Empty{}, request: request.(proto.Message)}
+	if err := dec(u); err != nil {
 		return nil, err
 	}
-	message, bytes := req.(proto.Message), raw.ProtoReflect().GetUnknown()
-	if proto.Unmarshal(bytes, message) == nil {
-		return nil, nil
+	if !u.decoded {
+		u.decode(u.ProtoReflect().GetUnknown())
+	}
+	return u.malformed, nil
+}
+
+func (u *undecoded) decode(b []byte) {
+	u.decoded = true
+	if proto.Unmarshal(b, u.request) == nil {
+		return
 	}
 	var v violations
-	field, _ := unreadableField(message.ProtoReflect().Descriptor(), bytes)
+	field, _ := unreadableField(u.request.ProtoReflect().Descriptor(), b)
 	v.add(field, "cannot be read: text must be valid UTF-8, and bytes that are no text belong into a field of bytes")
-	return v.err(), nil
+	u.malformed = v.err()
 }
 
 // unreadableField returns the path of the first field of a message whose content

@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
-	protocodec "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/protobuf/proto"
@@ -50,7 +48,7 @@ type replies struct {
 func (r *replies) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.StatsHandler(replyStats{r}),
-		grpc.ForceServerCodecV2(replyCodec{encoding.GetCodecV2(protocodec.Name)}),
+		grpc.ForceServerCodecV2(newCodec()),
 	}
 }
 
@@ -197,24 +195,6 @@ func refuseReply() error {
 		Message: "the call was carried out, but its reply found no room among those that wait for their callers to read them: " +
 			"re-send it unchanged after the retry delay, and do not execute without an answer",
 	}, claimedUnknown)
-}
-
-// replyCodec encodes large replies into buffers that give back their room.
-type replyCodec struct{ encoding.CodecV2 }
-
-// Marshal implements [encoding.CodecV2].
-func (c replyCodec) Marshal(v any) (mem.BufferSlice, error) {
-	r, ok := v.(*reply)
-	if !ok {
-		return c.CodecV2.Marshal(v)
-	}
-	b, err := proto.Marshal(r.message)
-	r.message = nil
-	if err != nil {
-		r.room.giveBack()
-		return nil, err
-	}
-	return mem.BufferSlice{mem.NewBuffer(&b, r.room)}, nil
 }
 
 // replyStats learns where gRPC drops replies without freeing them.

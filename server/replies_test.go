@@ -256,7 +256,7 @@ func beginReply(t *testing.T, r *replies, message proto.Message) (context.Contex
 		t.Fatal(err)
 	}
 	sent := answer.(*reply)
-	data, err := replyCodec{encoding.GetCodecV2("proto")}.Marshal(sent)
+	data, err := newCodec().Marshal(sent)
 	return ctx, sent, data, err
 }
 

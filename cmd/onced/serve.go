@@ -47,6 +47,7 @@ func (c *serveCommand) Run(std *streams) error {
 	if err != nil {
 		return err
 	}
+	server.KeepHeapFloor()
 	log := newLogger(std.err, cfg.LogLevel)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)

@@ -28,8 +28,8 @@ type batch struct {
 	meta     storage.Meta
 	progress codec.Progress
 	edits    int
-	bytes    int   // of the keys and values written
-	noRoom   error // why claims may write nothing; nil: they may
+	bytes    int // of the keys and values written
+	room     room
 }
 
 // newBatch begins a batch over the newest commit.
@@ -44,11 +44,35 @@ func (b *batch) add(r *request) error {
 	if c, r.err = r.decide(b); r.err != nil {
 		return nil
 	}
-	if b.noRoom != nil && r.class == storage.ClassClaim && len(c.edits) > 0 {
-		r.err = b.noRoom
-		return nil
+	var err error
+	if r.err, err = b.finds(r.class, c); r.err != nil || err != nil {
+		return err
 	}
 	return b.apply(c)
+}
+
+// finds reports why a change finds no room. The error is the transaction's.
+func (b *batch) finds(class storage.Class, c change) (scarce, err error) {
+	switch {
+	case len(c.edits) == 0:
+		return nil, nil
+	case class == storage.ClassClaim:
+		return b.room.claims(), nil
+	case class == storage.ClassSettlement:
+		return b.room.settlement(c.bytes(), b.bytes)
+	default:
+		return nil, nil
+	}
+}
+
+// bytes returns how many bytes of keys and values a change writes.
+func (c change) bytes() (n int) {
+	for _, e := range c.edits {
+		if e.value != nil {
+			n += len(e.key) + len(e.value)
+		}
+	}
+	return n
 }
 
 // apply makes a change in the transaction.
@@ -65,8 +89,8 @@ func (b *batch) apply(c change) error {
 			return err
 		}
 		b.edits++
-		b.bytes += len(e.key) + len(e.value)
 	}
+	b.bytes += c.bytes()
 	b.progress.Fence = max(b.progress.Fence, c.fence)
 	b.progress.Audit = max(b.progress.Audit, c.audit)
 	if c.now.After(b.progress.Newest) {
@@ -182,8 +206,14 @@ func checkTarget(t storage.Target) error {
 	return nil
 }
 
-// decideRoom is the request that asks whether claims find room, and changes nothing.
-func decideRoom(b *batch) (change, error) { return change{}, b.noRoom }
+// decideRoom is the request that asks whether claims find room. It changes nothing:
+// what a full disk has refused last it tries again with the facts as they are.
+func decideRoom(b *batch) (change, error) {
+	if !b.store.full {
+		return change{}, b.room.claims()
+	}
+	return decideMeta(func(m storage.Meta) storage.Meta { return m })(b)
+}
 
 // decideMeta returns the request that changes the facts about the store.
 func decideMeta(fn func(storage.Meta) storage.Meta) func(*batch) (change, error) {

@@ -68,6 +68,7 @@ type Store struct {
 	queue    queue
 	durable  atomic.Pointer[durable]
 	reserve  reserve        // the committer's
+	full     bool           // the last commit found no room; the committer's
 	progress codec.Progress // as of the newest commit; the committer's
 	marked   time.Time      // when the marker was written last; the committer's
 

@@ -120,10 +120,14 @@ func (a *audit) indexed(due []byte, format string, args ...any) {
 }
 
 func (a *audit) payloads() {
+	var s stored // the owner of the piece before
 	a.each(bucketPayloads, func(k, _ []byte) {
-		s := a.owner(k[1:])
-		known := codec.Part(k[0]) >= codec.PartResult && codec.Part(k[0]) <= codec.Parts
-		if s.unreadable == nil && (!known || s.apart.Of(codec.Part(k[0])) == nil) {
+		p, identity, number, err := parsePieceKey(k)
+		if err == nil && (s.key == nil || !bytes.Equal(identity, s.key)) {
+			s = a.owner(bytes.Clone(identity))
+		}
+		known := err == nil && p >= codec.PartResult && p <= codec.Parts
+		if s.unreadable == nil && (!known || s.apart.Of(p) == nil || number >= pieces(s.apart.Of(p).Size)) {
 			a.find("payloads that belong to no record", "%x", k)
 		}
 	})

@@ -44,14 +44,14 @@ func TestCheck(t *testing.T) {
 			return tx.Bucket(bucketDue).Put([]byte{1}, nothing)
 		}},
 		"payload gone": {"cannot read: 1; the first: " + large.String(), func(tx *bbolt.Tx) error {
-			return tx.Bucket(bucketPayloads).Delete(payloadKey(codec.PartResult, large.Encode()))
+			return tx.Bucket(bucketPayloads).Delete(pieceKey(codec.PartResult, large.Encode(), 7))
 		}},
 		"payload of nobody": {"payloads that belong to no record: 1", func(tx *bbolt.Tx) error {
-			return tx.Bucket(bucketPayloads).Put(payloadKey(codec.PartDetails, large.Encode()), []byte("x"))
+			return tx.Bucket(bucketPayloads).Put(pieceKey(codec.PartDetails, large.Encode(), 0), []byte("x"))
 		}},
 		"payload of another content": {"do not match their digest: 1", func(tx *bbolt.Tx) error {
-			at := payloadKey(codec.PartResult, large.Encode())
-			return tx.Bucket(bucketPayloads).Put(at, codec.Seal(at, bytes.Repeat([]byte{1}, 100_000)))
+			at := pieceKey(codec.PartResult, large.Encode(), 7)
+			return tx.Bucket(bucketPayloads).Put(at, codec.Seal(at, bytes.Repeat([]byte{1}, pieceSize)))
 		}},
 		"twin entry": {"twin entries that this build cannot read: 1", func(tx *bbolt.Tx) error {
 			return tx.Bucket(bucketTwins).Put(twin.Encode(), []byte("x"))

@@ -17,7 +17,7 @@ import (
 // by one request.
 const (
 	maxBatch      = 1024    // requests
-	maxBatchBytes = 8 << 20 // of what they write
+	maxBatchBytes = 2 << 20 // of what they write
 )
 
 // hooks are called around each commit, by the committer. Any may be nil.
@@ -130,7 +130,7 @@ func (s *Store) attempt(members []*request) (n int, err error) {
 		}
 		defer tx.Rollback() // of a commit does nothing
 		b := s.newBatch(tx)
-		if b.noRoom, err = s.reserve.keep(tx.Size(), s.free()); err != nil {
+		if b.room, err = s.reserve.forBatch(tx.Size(), s.free()); err != nil {
 			return s.fail(err)
 		}
 		for n < len(members) && b.bytes < maxBatchBytes {
@@ -166,6 +166,7 @@ func (s *Store) write(b *batch) error {
 	if err == nil {
 		err = b.tx.Commit()
 	}
+	s.full = err != nil
 	if err != nil {
 		return s.aftermath(err)
 	}

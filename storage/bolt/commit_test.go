@@ -79,7 +79,7 @@ func TestBatchTakesAll(t *testing.T) {
 		"few":   {64, plainGrant, 1},
 		"full":  {maxBatch, plainGrant, 1},
 		"over":  {maxBatch + 1, plainGrant, 2},
-		"large": {6, large, 2},
+		"large": {6, large, 6},
 		"empty": {10, func(int, onced.View) onced.Plan { return onced.Plan{} }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -435,10 +435,10 @@ func TestPayloadWrittenOnce(t *testing.T) {
 	}
 	again.LeaseEnd = again.LeaseEnd.Add(1)
 	again.Checkpoint = &onced.Checkpoint{Attempt: 1, Seq: 1, Payload: *onced.NewResult("", false, make([]byte, 50_001))}
-	if n := edited(&again); n["payloads"] != 1 || n["due"] != 2 {
+	if n := edited(&again); n["payloads"] != pieces(50_001) || n["due"] != 2 {
 		t.Errorf("another checkpoint and lease end: %v", n)
 	}
-	if n := edited(nil); n["payloads"] != 2 || n["due"] != 1 || n["records"] != 1 {
+	if n := edited(nil); n["payloads"] != pieces(50_000)+pieces(60_000) || n["due"] != 1 || n["records"] != 1 {
 		t.Errorf("nothing in its place: %v", n)
 	}
 }

@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 
 	"go.etcd.io/bbolt"
@@ -35,8 +36,7 @@ func loadRecord(tx *bbolt.Tx, id onced.Identity) stored {
 	return parseRecord(id, key, tx.Bucket(bucketRecords).Get(key))
 }
 
-// payload reads the bytes of a payload of the record, which share memory with the
-// file if they stand apart.
+// payload reads the bytes of a payload of the record.
 func (s stored) payload(tx *bbolt.Tx, digest onced.Digest) ([]byte, error) {
 	if s.unreadable != nil {
 		return nil, fmt.Errorf("%w: the record of %v: %w", storage.ErrDamaged, s.id, s.unreadable)
@@ -56,16 +56,27 @@ func (s stored) payload(tx *bbolt.Tx, digest onced.Digest) ([]byte, error) {
 	return nil, fmt.Errorf("%w: %v", storage.ErrNoPayload, s.id)
 }
 
-// loadApart reads the bytes of a payload that stands apart. They share memory with
-// the file.
+// loadApart reads the bytes of a payload that stands apart.
 func (s stored) loadApart(tx *bbolt.Tx, p codec.Part) ([]byte, error) {
-	at := payloadKey(p, s.key)
-	content, err := codec.Unseal(at, tx.Bucket(bucketPayloads).Get(at))
-	if err == nil && uint64(len(content)) != s.apart.Of(p).Size {
-		err = fmt.Errorf("it has %d bytes and should have %d", len(content), s.apart.Of(p).Size)
+	size := s.apart.Of(p).Size
+	content := make([]byte, 0, min(size, onced.GreatestResult))
+	c := tx.Bucket(bucketPayloads).Cursor()
+	at := pieceKey(p, s.key, 0)
+	k, v := c.Seek(at)
+	for number := range pieces(size) {
+		at = binary.BigEndian.AppendUint32(at[:len(at)-4], uint32(number))
+		if !bytes.Equal(k, at) {
+			return nil, fmt.Errorf("%w: piece %d of a payload of %v is gone", storage.ErrDamaged, number, s.id)
+		}
+		piece, err := codec.Unseal(k, v)
+		if err != nil {
+			return nil, fmt.Errorf("%w: piece %d of a payload of %v: %w", storage.ErrDamaged, number, s.id, err)
+		}
+		content = append(content, piece...)
+		k, v = c.Next()
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: a payload of %v: %w", storage.ErrDamaged, s.id, err)
+	if uint64(len(content)) != size {
+		return nil, fmt.Errorf("%w: a payload of %v has %d bytes and should have %d", storage.ErrDamaged, s.id, len(content), size)
 	}
 	return content, nil
 }
@@ -116,18 +127,29 @@ func (s stored) replace(next *onced.Record) ([]edit, error) {
 // replacePayload returns the edits that change a payload which is stored apart. One
 // that stays the same is not written again.
 func (s stored) replacePayload(p codec.Part, next *onced.Result) ([]edit, error) {
-	old, key := s.apart.Of(p), payloadKey(p, s.key)
-	switch {
-	case next == nil && old == nil,
-		next != nil && old != nil && next.Size == old.Size && next.SHA256 == old.SHA256:
+	old := s.apart.Of(p)
+	if old != nil && next != nil && next.Size == old.Size && next.SHA256 == old.SHA256 {
 		return nil, nil
-	case next == nil:
-		return []edit{{bucketPayloads, key, nil}}, nil
-	case next.Bytes == nil:
-		return nil, fmt.Errorf("a payload of %d bytes is put without them in another place than it stands in", next.Size)
-	default:
-		return []edit{{bucketPayloads, key, codec.Seal(key, next.Bytes)}}, nil
 	}
+	var before, after int // pieces
+	if old != nil {
+		before = pieces(old.Size)
+	}
+	if next != nil {
+		if after = pieces(next.Size); next.Bytes == nil {
+			return nil, fmt.Errorf("a payload of %d bytes is put without them in another place than it stands in", next.Size)
+		}
+	}
+	edits := make([]edit, 0, max(before, after))
+	for number := range max(before, after) {
+		e := edit{bucket: bucketPayloads, key: pieceKey(p, s.key, number)}
+		if number < after {
+			from := number * pieceSize
+			e.value = codec.Seal(e.key, next.Bytes[from:min(from+pieceSize, len(next.Bytes))])
+		}
+		edits = append(edits, e)
+	}
+	return edits, nil
 }
 
 // moveDue returns the edits that change an index entry; nil is none.

@@ -15,19 +15,18 @@ import (
 // decided on as ever.
 func TestDamagedPayload(t *testing.T) {
 	id := benchmarkID(1)
+	at := pieceKey(codec.PartResult, id.Encode(), 3)
 	for name, spoil := range map[string]func([]byte) []byte{
 		"gone":    func([]byte) []byte { return nil },
 		"changed": func(b []byte) []byte { b[100] ^= 1; return b },
-		"shorter": func(b []byte) []byte {
-			return codec.Seal(payloadKey(codec.PartResult, id.Encode()), b[5:len(b)-1])
-		},
+		"shorter": func([]byte) []byte { return codec.Seal(at, make([]byte, pieceSize-1)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHarness(t)
 			r := grant(id, h.clock.Wall())
 			r.State, r.Result = onced.StateCompleted, onced.NewResult("", false, make([]byte, 10_000))
 			h.put(r)
-			h.rewrite(bucketPayloads, payloadKey(codec.PartResult, id.Encode()), spoil)
+			h.rewrite(bucketPayloads, at, spoil)
 
 			if b, err := h.store.Payload(t.Context(), id, r.Result.SHA256); !errors.Is(err, storage.ErrDamaged) {
 				t.Errorf("%d bytes, %v; want ErrDamaged", len(b), err)

@@ -1,7 +1,6 @@
 package bolt
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"maps"
@@ -115,8 +114,7 @@ func (s *Store) Get(ctx context.Context, id onced.Identity) (onced.View, error) 
 // Payload implements [storage.Store].
 func (s *Store) Payload(ctx context.Context, id onced.Identity, digest onced.Digest) ([]byte, error) {
 	b, _, err := read(ctx, s, func(tx *bbolt.Tx) ([]byte, error) {
-		b, err := loadRecord(tx, id).payload(tx, digest)
-		return bytes.Clone(b), err
+		return loadRecord(tx, id).payload(tx, digest)
 	})
 	return b, err
 }

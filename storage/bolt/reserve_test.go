@@ -10,9 +10,9 @@ import (
 	"github.com/onced/onced/storage"
 )
 
-// TestReserveKeep: the file is made longer when less than the reserve is left in it,
+// TestReserve: the file is made longer when less than the reserve is left in it,
 // by enough for a while, and what is free counts as left.
-func TestReserveKeep(t *testing.T) {
+func TestReserve(t *testing.T) {
 	const size = 1 << 20
 	for _, step := range []struct {
 		name       string
@@ -33,8 +33,9 @@ func TestReserveKeep(t *testing.T) {
 		}
 		defer file.Close()
 		r := reserve{file: file, size: size, end: step.end}
-		if full, err := r.keep(step.used, step.free); full != nil || err != nil {
-			t.Errorf("%s: %v, %v", step.name, full, err)
+		m, err := r.forBatch(step.used, step.free)
+		if m.scarce != nil || err != nil {
+			t.Errorf("%s: %v, %v", step.name, m.scarce, err)
 		}
 		if r.size == 0 {
 			t.Skip("this disk gives no blocks in advance")
@@ -42,20 +43,25 @@ func TestReserveKeep(t *testing.T) {
 		if r.end != step.want {
 			t.Errorf("%s: the file reaches to %d, want %d", step.name, r.end, step.want)
 		}
-		if left := r.end - step.used + step.free; left < size {
-			t.Errorf("%s: %d bytes are left, less than the reserve", step.name, left)
+		if m.left() < size {
+			t.Errorf("%s: %d bytes are left, less than the reserve", step.name, m.left())
 		}
 		if info, err := file.Stat(); err != nil || step.end != r.end && info.Size() != r.end {
 			t.Errorf("%s: the file has %v bytes, %v", step.name, info.Size(), err)
 		}
+		if r.end > step.used && (r.zeroed <= step.used || r.zeroed > r.end) {
+			t.Errorf("%s: zeros were written up to %d, with %d in use and the end at %d", step.name, r.zeroed, step.used, r.end)
+		}
 	}
 }
 
-// setReserve changes the reserve by the committer, whose it is.
-func (h *harness) setReserve(size int64) {
+// setReserve changes how much is to be kept and how much is left, by the committer,
+// whose it is.
+func (h *harness) setReserve(size, left int64) {
 	h.t.Helper()
 	err := h.store.queue.do(h.t.Context(), storage.ClassSettlement, func(b *batch) (change, error) {
-		b.store.reserve.size = size
+		r := &b.store.reserve
+		r.size, r.end = size, left+b.tx.Size()-b.store.free()
 		return change{}, nil
 	})
 	if err != nil {
@@ -63,51 +69,52 @@ func (h *harness) setReserve(size int64) {
 	}
 }
 
-// moreThanAnyDisk cannot be kept on any.
-const moreThanAnyDisk = 1 << 60
-
-// TestReserveClaims: when the reserve cannot be kept, claims are refused before
-// they write, and settlements and sweeps go on; what changes nothing is answered.
-// With room again claims go on as well.
-func TestReserveClaims(t *testing.T) {
+// TestReserveClasses: with less than the reserve claims are refused before they
+// write, and settlements go on until only the part of the sweeps is left, which go
+// on to the end. What changes nothing is answered. With room again so is the rest.
+func TestReserveClasses(t *testing.T) {
 	h := newHarness(t)
-	h.put(grant(benchmarkID(0), h.clock.Wall()))
-	h.setReserve(moreThanAnyDisk)
-	try := func(i int, class storage.Class, plan func(int, onced.View) onced.Plan) error {
-		return h.store.Update(t.Context(), storage.Target{ID: benchmarkID(i), Class: class}, func(v onced.View) onced.Plan { return plan(i, v) })
+	for i := range 3 {
+		h.put(grant(benchmarkID(i), h.clock.Wall()))
 	}
-	nothing := func(_ int, v onced.View) onced.Plan {
+	try := func(i int, class storage.Class, plan func(onced.View) onced.Plan) error {
+		return h.store.Update(t.Context(), storage.Target{ID: benchmarkID(i), Class: class}, plan)
+	}
+	nothing := func(v onced.View) onced.Plan {
 		if v.Record == nil {
 			t.Error("a refusal was decided on nothing")
 		}
 		return onced.Plan{}
 	}
-	for i, c := range []struct {
-		class storage.Class
-		plan  func(int, onced.View) onced.Plan
-		want  error
+	change := func(v onced.View) onced.Plan { return onced.Plan{Put: grant(v.ID, v.Now)} }
+	const more = 1 << 50 // than any disk has
+	for _, c := range []struct {
+		name                      string
+		size, left                int64 // of the reserve
+		claim, settlement, sweeps error
 	}{
-		{storage.ClassClaim, nothing, nil},
-		{storage.ClassClaim, plainGrant, storage.ErrFull},
-		{storage.ClassSettlement, plainGrant, nil},
-		{storage.ClassSweep, plainGrant, nil},
+		{"all is kept", 8 << 20, 8 << 20, nil, nil, nil},
+		{"less is kept", more, more/sweepReserve + 1<<20, storage.ErrFull, nil, nil},
+		{"the part of the sweeps", more, more/sweepReserve + 1, storage.ErrFull, storage.ErrFull, nil},
+		{"nothing is kept", more, 0, storage.ErrFull, storage.ErrFull, nil},
+		{"with room again", 1 << 20, 1 << 20, nil, nil, nil},
 	} {
-		if err := try(i, c.class, c.plan); !errors.Is(err, c.want) || errors.Is(err, storage.ErrFailed) {
-			t.Errorf("%v %d: %v, want %v", c.class, i, err, c.want)
+		for class, want := range map[storage.Class]error{
+			storage.ClassClaim: c.claim, storage.ClassSettlement: c.settlement, storage.ClassSweep: c.sweeps,
+		} {
+			h.setReserve(c.size, c.left)
+			if err := try(int(class), class, change); !errors.Is(err, want) || errors.Is(err, storage.ErrFailed) {
+				t.Errorf("%s: a %v: %v, want %v", c.name, class, err, want)
+			}
+			h.setReserve(c.size, c.left)
+			if err := try(int(class), class, nothing); err != nil {
+				t.Errorf("%s: a %v that changes nothing: %v", c.name, class, err)
+			}
 		}
-	}
-	if err := h.store.Room(t.Context()); !errors.Is(err, storage.ErrFull) {
-		t.Errorf("Room: %v, want ErrFull", err)
-	}
-	if err := h.store.UpdateMeta(t.Context(), func(m storage.Meta) storage.Meta { return m }); err != nil {
-		t.Errorf("UpdateMeta: %v", err)
-	}
-	if v, err := h.store.Get(t.Context(), benchmarkID(1)); err != nil || v.Record != nil {
-		t.Errorf("a claim that was refused has left %+v, %v", v.Record, err)
-	}
-	h.setReserve(1 << 20)
-	if err := errors.Join(h.store.Room(t.Context()), try(1, storage.ClassClaim, plainGrant)); err != nil {
-		t.Errorf("with room again: %v", err)
+		h.setReserve(c.size, c.left)
+		if err := h.store.Room(t.Context()); !errors.Is(err, c.claim) {
+			t.Errorf("%s: Room: %v, want %v", c.name, err, c.claim)
+		}
 	}
 }
 
@@ -169,8 +176,12 @@ func TestNoRoomInParts(t *testing.T) {
 // refused for that.
 func TestNoReserveOnThisDisk(t *testing.T) {
 	r := reserve{file: os.Stdin, size: 0}
-	if full, err := r.keep(1<<40, 0); full != nil || err != nil {
-		t.Errorf("%v, %v", full, err)
+	m, err := r.forBatch(1<<40, 0)
+	if m.claims() != nil || err != nil {
+		t.Errorf("%v, %v", m.claims(), err)
+	}
+	if scarce, err := m.settlement(16<<20, 0); scarce != nil || err != nil {
+		t.Errorf("%v, %v", scarce, err)
 	}
 	for _, err := range []error{os.ErrPermission, errors.New("any other")} {
 		if cannotAllocate(err) {

@@ -19,7 +19,7 @@ const format = 1
 //
 //	meta      "format", "meta", "progress"   see the keys below
 //	records   identity                       sealed Record
-//	payloads  part, identity                 sealed bytes of a large payload
+//	payloads  part, identity, number         sealed piece of a large payload
 //	twins     twin identity                  sealed TwinEntry
 //	due       kind, time, identity           nothing: the key says it all
 //	audit     number                         sealed AuditEntry
@@ -44,9 +44,30 @@ var (
 	keyProgress = []byte("progress") // sealed Progress
 )
 
-// payloadKey is the key of one payload of a record.
-func payloadKey(p codec.Part, identity []byte) []byte {
-	return append([]byte{byte(p)}, identity...)
+// pieceSize is how many bytes of a large payload stand under one key; the last
+// piece has the rest. Four pieces fill a page, so that no write needs more than a
+// page of room at one place: a value of several pages would need as many free pages
+// in a row, and take its neighbours along whenever one of them is written.
+const pieceSize = 896
+
+// pieces returns how many pieces a payload of a size has.
+func pieces(size uint64) int { return int((size + pieceSize - 1) / pieceSize) }
+
+// pieceKey is the key of a piece of a payload of a record; its number is 4 bytes
+// big-endian.
+func pieceKey(p codec.Part, identity []byte, number int) []byte {
+	key := make([]byte, 0, 1+len(identity)+4)
+	key = append(append(key, byte(p)), identity...)
+	return binary.BigEndian.AppendUint32(key, uint32(number))
+}
+
+// parsePieceKey takes the key of a piece apart. The identity shares memory with it.
+func parsePieceKey(key []byte) (p codec.Part, identity []byte, number int, err error) {
+	if len(key) < 1+4 {
+		return 0, nil, 0, errors.New("key of a payload: truncated")
+	}
+	end := len(key) - 4
+	return codec.Part(key[0]), key[1:end], int(binary.BigEndian.Uint32(key[end:])), nil
 }
 
 // dueHead is the length of what stands before the identity in a due key.
