@@ -241,7 +241,7 @@ func (a *acquisition) withdraw(ctx context.Context) {
 func (a *acquisition) explain(ctx context.Context, err error) error {
 	switch {
 	case !answerPending(err):
-		return refused(a.call, err)
+		return refused(a.call, err, a.open)
 	case a.busy != nil:
 		return &outcomeUnknown{key: a.call.Key, ended: ctx.Err(), last: a.busy}
 	default:

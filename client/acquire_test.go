@@ -316,7 +316,10 @@ func TestAcquireWithdrawsAfterAnUnknownError(t *testing.T) {
 		if status.Code(err) != codes.Internal {
 			t.Errorf("got %v", err)
 		}
-		says(t, err, "nothing was executed")
+		says(t, err, "nothing was executed", "not known whether", `"k"`, "ask again")
+		if strings.Contains(err.Error(), "was not claimed") {
+			t.Errorf("it was claimed: %v", err)
+		}
 		if left := r.Close(r.Context()); left != nil {
 			t.Errorf("left: %v", left)
 		}

@@ -72,8 +72,9 @@ func WithLogger(log *slog.Logger) Option {
 }
 
 // WithSettleBudget sets how long a settlement is re-sent before it is given up;
-// the default is [DefaultSettleBudget]. The operation then lapses and is
-// unresolved: it is not executed again, but its result is lost to later callers.
+// the default is [DefaultSettleBudget]. A budget below 5 s counts as 5 s, so that
+// even a budget of zero sends it. The operation then lapses and is unresolved: it
+// is not executed again, but its result is lost to later callers.
 func WithSettleBudget(d time.Duration) Option {
 	return func(c *Client) { c.settleBudget = d }
 }

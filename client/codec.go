@@ -17,14 +17,15 @@ import (
 	oncedv1 "github.com/onced/onced/gen/onced/v1"
 )
 
-// How a value becomes bytes is decided by its static type, so that the caller
-// that reads knows it too: a protobuf message, []byte and string travel as they
-// are, everything else as JSON.
+// The content types of results and of failure details. How a value becomes bytes is
+// decided by its static type, so that the caller that reads knows it too: a protobuf
+// message, []byte and string travel as they are, everything else as JSON. A result
+// of another content type is no value of that static type.
 const (
-	mediaProto = "application/x-protobuf" // with the message's name as messagetype
-	mediaBytes = "application/octet-stream"
-	mediaText  = "text/plain"
-	mediaJSON  = "application/json"
+	ContentTypeProto = "application/x-protobuf" // with the message's name as the parameter messagetype
+	ContentTypeBytes = "application/octet-stream"
+	ContentTypeText  = "text/plain"
+	ContentTypeJSON  = "application/json"
 )
 
 // messageType is the parameter that names a protobuf message: bytes of one
@@ -57,7 +58,7 @@ func encode(t reflect.Type, v any) result {
 		return r
 	}
 	r.stored = &oncedv1.Payload{ContentType: media}
-	if text := mediaOf(t) == mediaText || mediaOf(t) == mediaJSON; text && utf8.Valid(body) {
+	if text := mediaOf(t) == ContentTypeText || mediaOf(t) == ContentTypeJSON; text && utf8.Valid(body) {
 		r.stored.Body = &oncedv1.Payload_Text{Text: string(body)}
 	} else {
 		r.stored.Body = &oncedv1.Payload_Data{Data: body}
@@ -70,15 +71,15 @@ func encode(t reflect.Type, v any) result {
 func mediaOf(t reflect.Type) string {
 	switch {
 	case t == nil:
-		return mediaJSON
+		return ContentTypeJSON
 	case t.Implements(protoType):
-		return mediaProto
+		return ContentTypeProto
 	case t == bytesType:
-		return mediaBytes
+		return ContentTypeBytes
 	case t == textType:
-		return mediaText
+		return ContentTypeText
 	default:
-		return mediaJSON
+		return ContentTypeJSON
 	}
 }
 
@@ -92,7 +93,7 @@ func marshal(t reflect.Type, v any) (media string, body []byte, err error) {
 		}
 	}()
 	switch media {
-	case mediaProto:
+	case ContentTypeProto:
 		m, ok := v.(proto.Message)
 		if !ok {
 			return media, nil, errors.New("encode the result: no message")
@@ -100,9 +101,9 @@ func marshal(t reflect.Type, v any) (media string, body []byte, err error) {
 		name := string(m.ProtoReflect().Descriptor().FullName())
 		media = mime.FormatMediaType(media, map[string]string{messageType: name})
 		body, err = proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	case mediaBytes:
+	case ContentTypeBytes:
 		body = v.([]byte)
-	case mediaText:
+	case ContentTypeText:
 		body = []byte(v.(string))
 	default:
 		body, err = json.Marshal(v)
@@ -115,7 +116,7 @@ func marshal(t reflect.Type, v any) (media string, body []byte, err error) {
 func decode[T any](p *oncedv1.Payload) (T, error) {
 	var v T
 	t := reflect.TypeFor[T]()
-	if mediaOf(t) != mediaProto {
+	if mediaOf(t) != ContentTypeProto {
 		return v, decodeInto(p, &v)
 	}
 	m, err := newMessage(t, p)
@@ -140,22 +141,22 @@ func decodeInto(p *oncedv1.Payload, dst any) error {
 		return fmt.Errorf("content type %q: %w", p.GetContentType(), err)
 	}
 	body := bodyOf(p)
-	want := mediaJSON
+	want := ContentTypeJSON
 	switch dst := dst.(type) {
 	case proto.Message:
 		name := string(dst.ProtoReflect().Descriptor().FullName())
-		if media != mediaProto || params[messageType] != name {
+		if media != ContentTypeProto || params[messageType] != name {
 			return fmt.Errorf("content type %q was stored, message %s was asked for", p.GetContentType(), name)
 		}
 		return proto.Unmarshal(body, dst)
 	case *[]byte:
-		want = mediaBytes
+		want = ContentTypeBytes
 		if media == want {
 			*dst = body
 			return nil
 		}
 	case *string:
-		want = mediaText
+		want = ContentTypeText
 		if media == want {
 			*dst = string(body)
 			return nil

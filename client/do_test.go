@@ -234,6 +234,28 @@ func TestDoFinalWithDetails(t *testing.T) {
 	})
 }
 
+// Something on the way takes no message of this size. The failure is the outcome all
+// the same.
+func TestDoFinalWhoseDetailsTheWayDoesNotTake(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.faults.set(func(s sent) fault {
+			if req, ok := s.req.(*oncedv1.FailRequest); ok && req.GetFailure().GetDetails() != nil {
+				return refusedWith(codes.ResourceExhausted)
+			}
+			return nil
+		})
+		out, err := client.Do(r.Context(), r.Client, call("k"), r.failing(client.FinalWith(io.ErrUnexpectedEOF, "LIMIT", "many")))
+		if !errors.Is(err, io.ErrUnexpectedEOF) || !out.Settled {
+			t.Errorf("the first caller got %+v, %v", out, err)
+		}
+		_, err = client.Do(r.Context(), r.Client, call("k"), r.once("mine"))
+		if f := as[*client.Failed](t, err); f.Code != "LIMIT" || f.Message != io.ErrUnexpectedEOF.Error() || f.Details != nil {
+			t.Errorf("a later caller got %+v", f)
+		}
+		r.ran(1)
+	})
+}
+
 func TestDoNotExecuted(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		out, err := client.Do(r.Context(), r.Client, call("k"), r.failing(client.NotExecuted(io.ErrClosedPipe)))

@@ -171,12 +171,18 @@ func (e *outcomeUnknown) Error() string {
 
 func (e *outcomeUnknown) Unwrap() []error { return []error{e.ended, e.last} }
 
-// refused is the error of a call that onced refused.
-func refused(call *Call, err error) error {
+// refused is the error of a call that was refused. open says that its claim may have
+// been granted all the same: by a try whose answer is not known, or by one that was
+// answered "I do not know".
+func refused(call *Call, err error, open bool) error {
 	for _, reason := range []onced.RefusalReason{onced.RefusedFingerprint, onced.RefusedFingerprintScheme, onced.RefusedSubject} {
 		if refusedFor(err, reason) {
 			return &Mismatch{Key: call.Key, Method: call.Method, Reason: reason, Err: err}
 		}
+	}
+	if open {
+		return fmt.Errorf("nothing was executed, and it is not known whether %s was claimed: a claim is given back, or lapses; ask again under the same key: %w",
+			operation(call.Key, call.Method), err)
 	}
 	return fmt.Errorf("%s was not claimed and nothing was executed: %w", operation(call.Key, call.Method), err)
 }

@@ -48,16 +48,24 @@ func (c *Client) completion(h holding, r result) report {
 	}}
 }
 
-// failure reports an attempt that has no result.
+// failure reports an attempt that has no result. Details that are too many for the
+// server's messages are left out: the failure is the outcome all the same.
 func (c *Client) failure(h holding, d oncedv1.Disposition, f *oncedv1.Failure) report {
-	req := &oncedv1.FailRequest{Ref: h.ref, ClaimToken: h.token, Fence: h.fence, Disposition: d, Failure: f}
+	send := func(ctx context.Context, f *oncedv1.Failure) error {
+		req := &oncedv1.FailRequest{Ref: h.ref, ClaimToken: h.token, Fence: h.fence, Disposition: d, Failure: f}
+		_, _, err := exchange(ctx, c, untilSettled(), c.stub.Fail, req)
+		return err
+	}
 	r := report{name: "Fail " + strings.TrimPrefix(d.String(), "DISPOSITION_"), level: slog.LevelWarn}
 	if d == oncedv1.Disposition_DISPOSITION_FINAL {
 		r.level = slog.LevelError
 	}
 	r.send = func(ctx context.Context) error {
-		_, _, err := exchange(ctx, c, untilSettled(), c.stub.Fail, req)
-		return err
+		err := send(ctx, f)
+		if f.GetDetails() == nil || !tooLarge(err) {
+			return err
+		}
+		return send(ctx, &oncedv1.Failure{Code: f.GetCode(), Message: f.GetMessage()})
 	}
 	return r
 }
@@ -81,11 +89,12 @@ type settlement struct {
 }
 
 // settle sends a report, detached from the caller's context, until onced has
-// answered it or the settle budget is spent. A Complete never becomes a Fail: what
-// was executed was executed. after runs when it is over.
+// answered it or the settle budget is spent, which is enough for one try at least. A
+// Complete never becomes a Fail: what was executed was executed. after runs when it
+// is over.
 func (c *Client) settle(ctx context.Context, p *pending, h holding, r report, after func()) *settlement {
 	s := &settlement{answered: make(chan struct{})}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.settleBudget)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(c.settleBudget, firstTry))
 	p.retain()
 	go func() {
 		defer p.release()

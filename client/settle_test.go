@@ -93,6 +93,20 @@ func TestSettleBudget(t *testing.T) {
 	})
 }
 
+// A budget of nothing is not nothing: what was executed is reported once at least.
+func TestSettleWithoutABudget(t *testing.T) {
+	for _, budget := range []time.Duration{0, -time.Second} {
+		inBubble(t, func(r *rig) {
+			c := r.newClient(client.WithSettleBudget(budget))
+			if out, err := client.Do(r.Context(), c, call("k"), r.once("mine")); err != nil || !out.Settled {
+				t.Errorf("got %+v, %v", out, err)
+			}
+			r.isIn("k", oncedv1.State_STATE_COMPLETED)
+			r.saw("Complete", 1)
+		})
+	}
+}
+
 // Tries that are too short for a large result over a slow line grow longer.
 func TestSettleTriesGrowLonger(t *testing.T) {
 	inBubble(t, func(r *rig) {

@@ -77,6 +77,7 @@ func (r *execResult) fit(limit uint64) error {
 // one goroutine at a time.
 type tee struct {
 	live   io.Writer // nil once it has failed
+	failed error     // how it has failed
 	limit  uint64    // the most bytes to keep
 	kept   []byte
 	over   bool
@@ -88,13 +89,13 @@ func newTee(live io.Writer, limit uint64) *tee {
 	return &tee{live: live, limit: limit, digest: sha256.New()}
 }
 
-// write takes the next bytes. A reader that has gone away, as head does, must not
-// make a run with an effect look like one without a result: the stream is kept
-// all the same.
+// write takes the next bytes. A reader that has gone away, or a disk that is full,
+// must not make a run with an effect look like one without a result: the stream is
+// kept all the same.
 func (t *tee) write(p []byte) {
 	if t.live != nil {
 		if _, err := t.live.Write(p); err != nil {
-			t.live = nil
+			t.live, t.failed = nil, err
 		}
 	}
 	_, _ = t.digest.Write(p) // a hash never fails

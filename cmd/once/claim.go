@@ -17,7 +17,7 @@ type claimCommand struct {
 	operation
 	Fingerprint     []string       `help:"Digest of the arguments under a scheme; at most 3." sep:"none" placeholder:"SCHEME:HEX"`
 	Subject         string         `help:"On whose behalf." placeholder:"WHO"`
-	TokenFile       string         `help:"Keep the claim token and fence in this file, which is made if absent; an existing one re-sends its claim." placeholder:"F"`
+	TokenFile       string         `help:"Keep the claim token and fence in this file, which is made if absent. A run that finds it there re-sends the claim only if that was never granted." placeholder:"F"`
 	Holder          string         `help:"Label that tells people who holds the claim." placeholder:"LABEL"`
 	Lease           *time.Duration `help:"How long the execution may take; the namespace has a default." placeholder:"D"`
 	Wait            time.Duration  `help:"How long to wait for an answer other than IN_PROGRESS; at most 20s." default:"0" placeholder:"D"`
@@ -31,8 +31,12 @@ func (claimCommand) Help() string {
 Exit status: 0 GRANTED, 3 REPLAYED, 4 FAILED, 5 IN_PROGRESS, 6 UNRESOLVED, 7 TAKEN_OVER,
 8 BLOCKED_BY_TWIN; 65 refused, 69 no answer.
 
-The token is read from --token-file or from the variable ONCED_TOKEN (standard base64). Re-sending a
-claim is for an answer that was lost; whoever has begun to execute must not claim again.
+The token is kept in --token-file, or read from the variable ONCED_TOKEN (standard base64).
+
+A claim whose answer was lost is sent again by the same command with the same file. Once the file has
+the fence of a granted claim, its holder may have begun to execute, and then died: the same command
+asks under a new token, is answered as anyone else would be, and keeps the file for complete and fail
+unless it is granted a claim of its own. A token in ONCED_TOKEN is sent as it is: use it for one run.
 
 Example:
 
@@ -41,24 +45,29 @@ Example:
 
 // Run claims.
 func (c *claimCommand) Run(s *session) error {
-	t, kept, err := claimTicket(c.TokenFile)
+	t, err := findTicket(c.TokenFile)
 	if err != nil {
 		return usage(err)
 	}
-	if !kept {
+	defer t.close()
+	if !t.kept {
 		fmt.Fprintf(s.err, "once: warning: the claim token is not kept, so nobody can report on this claim and it can only lapse; "+
 			"give --token-file or %s\n", tokenEnv)
 	}
 	var answer *oncedv1.ClaimResponse
 	err = s.call(min(max(0, c.Wait), onced.GreatestWait), func(ctx context.Context, cl *client.Client) (err error) {
-		answer, err = cl.Claim(ctx, c.request(s, t.ClaimToken))
+		answer, err = cl.Claim(ctx, c.request(s, t.asked()))
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if err := c.keepFence(t, answer); err != nil {
-		return fmt.Errorf("the claim was answered, and its fence could not be kept: %w", err)
+	if isHeld(answer) {
+		if err := t.held(answer.GetOperation().GetFence()); err != nil {
+			return fmt.Errorf("the claim was answered, and its fence could not be kept: %w", err)
+		}
+	} else if t.Fence != 0 && unsettled(answer) {
+		fmt.Fprintf(s.err, "once: %s is of an earlier claim that was granted, whose holder may have begun to execute; it is kept, to report on that claim\n", t.file)
 	}
 	if err := s.print(answer, claimRows(answer)); err != nil {
 		return err
@@ -87,18 +96,17 @@ func (c *claimCommand) request(s *session, token []byte) *oncedv1.ClaimRequest {
 	}
 }
 
-// keepFence puts the fence into the token file if the newest attempt is this
-// token's; the fence of another's claim would be of no use.
-func (c *claimCommand) keepFence(t ticket, answer *oncedv1.ClaimResponse) error {
-	ours := answer.GetYours() ||
+// isHeld tells whether the newest attempt is this claim's; the fence of another's
+// would be of no use.
+func isHeld(answer *oncedv1.ClaimResponse) bool {
+	return answer.GetYours() ||
 		answer.GetOutcome() == oncedv1.Outcome_OUTCOME_GRANTED ||
 		answer.GetOutcome() == oncedv1.Outcome_OUTCOME_TAKEN_OVER
-	fence := answer.GetOperation().GetFence()
-	if c.TokenFile == "" || !ours || fence == t.Fence {
-		return nil
-	}
-	t.Fence = fence
-	return t.store(c.TokenFile)
+}
+
+// unsettled tells whether the answer leaves the outcome of an earlier claim open.
+func unsettled(answer *oncedv1.ClaimResponse) bool {
+	return answer.GetOutcome() == oncedv1.Outcome_OUTCOME_IN_PROGRESS || answer.GetOutcome() == oncedv1.Outcome_OUTCOME_UNRESOLVED
 }
 
 func claimRows(answer *oncedv1.ClaimResponse) rows {

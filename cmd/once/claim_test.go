@@ -10,7 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/onced/onced"
+	"github.com/onced/onced/client"
 )
 
 // jsonOf reads an answer in JSON: one object on one line.
@@ -50,12 +54,6 @@ func TestLifeOfAClaim(t *testing.T) {
 	granted := jsonOf(t, s.once(with("claim", "--token-file", token, "--holder", "me", "--lease", "90s")...).want(t, exitOK))
 	if at(t, granted, "outcome") != "OUTCOME_GRANTED" || at(t, granted, "operation.lease") != "90s" || at(t, granted, "operation.holder") != "me" {
 		t.Errorf("claim: %v", granted)
-	}
-	again := jsonOf(t, s.once(with("claim", "--token-file", token)...).want(t, exitOK))
-	for _, path := range []string{"operation.attempt", "operation.fence", "operation.lease_end"} {
-		if at(t, again, path) != at(t, granted, path) {
-			t.Errorf("the re-sent claim has another %s: %v, %v", path, at(t, again, path), at(t, granted, path))
-		}
 	}
 	s.once(with("claim")...).want(t, exitInProgress)
 	s.once(with("renew", "--token-file", token, "--lease", "2m")...).want(t, exitOK)
@@ -105,12 +103,10 @@ func TestTokenFile(t *testing.T) {
 	s.addr, s.budgets.answer = addr, usualBudgets.answer
 	defer stop()
 
-	before, err := readTicket(file)
-	must(t, err)
+	before := ticketIn(t, file)
 	s.once("complete", "--key", "k", "--method", "m", "--token-file", file, "--text", "").want(t, exitUsage)
 	r := s.once("claim", "--key", "k", "--method", "m", "--token-file", file).want(t, exitOK)
-	after, err := readTicket(file)
-	must(t, err)
+	after := ticketIn(t, file)
 	if !bytes.Equal(before.ClaimToken, after.ClaimToken) || before.Fence != 0 || after.Fence == 0 || r.stderr != "" {
 		t.Errorf("fences %d and %d, stderr %q", before.Fence, after.Fence, r.stderr)
 	}
@@ -238,6 +234,19 @@ func TestResults(t *testing.T) {
 	if got := at(t, complete("file", "", "--file", file), "operation.result.stored.text"); got != "from a file" {
 		t.Errorf("%v", got)
 	}
+	for key, c := range map[string]struct {
+		flags []string
+		want  string
+	}{
+		"text":             {[]string{"--text", "a"}, "text/plain"},
+		"bytes":            {[]string{"--file", file}, "application/octet-stream"},
+		"text, of a type":  {[]string{"--text", "a", "--content-type", "text/html"}, "text/html"},
+		"bytes, of a type": {[]string{"--file", file, "--content-type", "image/png"}, "image/png"},
+	} {
+		if got := at(t, complete(key, "", c.flags...), "operation.result.stored.content_type"); got != c.want {
+			t.Errorf("%s: content type %v, want %s", key, got, c.want)
+		}
+	}
 	if got := at(t, complete("stdin", "a\x00\xff", "--file", "-"), "operation.result.stored.data"); got != "YQD/" {
 		t.Errorf("%v", got)
 	}
@@ -254,6 +263,49 @@ func TestResults(t *testing.T) {
 	s.once("complete", "--key", "file", "--method", "m", "--token-file", file, "--text", "a").want(t, exitUsage)
 	s.once("complete", "--key", "file", "--method", "m", "--token-file", file, "--text", "a", "--file", file).want(t, exitUsage)
 	s.once("complete", "--key", "file", "--method", "m", "--token-file", file).want(t, exitUsage)
+}
+
+// TestResultsForGoClients: what was completed from the shell is a string, or bytes,
+// to them.
+func TestResultsForGoClients(t *testing.T) {
+	s, file := newServer(t), inDir(t, "file")
+	must(t, os.WriteFile(file, []byte("a\x00\xff"), 0o600))
+	for key, flag := range map[string]string{"text": "--text=sent", "bytes": "--file=" + file} {
+		token := inDir(t, "token")
+		s.once("claim", "--key", key, "--method", "m", "--token-file", token).want(t, exitOK)
+		s.once("complete", "--key", key, "--method", "m", "--token-file", token, flag).want(t, exitOK)
+	}
+	conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
+	defer conn.Close()
+	c := client.New(conn)
+	text, err := client.Do[string](t.Context(), c, client.Call{Key: "text", Method: "m"}, nil)
+	if err != nil || text.Value != "sent" || !text.Replayed {
+		t.Errorf("got %+v, %v", text, err)
+	}
+	bytes, err := client.Do[[]byte](t.Context(), c, client.Call{Key: "bytes", Method: "m"}, nil)
+	if err != nil || string(bytes.Value) != "a\x00\xff" {
+		t.Errorf("got %+v, %v", bytes, err)
+	}
+}
+
+// TestBadAddress: what cannot be an address is the command line's fault, and not
+// that of a server that is down.
+func TestBadAddress(t *testing.T) {
+	s := &testServer{t: t, budgets: usualBudgets}
+	for _, address := range []string{
+		"", "localhost", "7443", "http://localhost:7443", "localhost:", "localhost:0", "localhost:99999", "localhost:no-such-port", "::1:7443", "a b:7443",
+	} {
+		for _, args := range [][]string{
+			{"lookup", "--key", "k"},
+			{"exec", "--key", "k", "--", "true"},
+		} {
+			r := s.once(append([]string{args[0], "--server=" + address}, args[1:]...)...).want(t, exitUsage)
+			if !strings.Contains(r.stderr, "must be host:port") {
+				t.Errorf("%q: stderr %q", address, r.stderr)
+			}
+		}
+	}
 }
 
 // TestPolicy shows what is in force.
@@ -292,8 +344,8 @@ func TestManyClaimsOfOneKey(t *testing.T) {
 // TestHelp: every verb has an example, and help and version are no errors.
 func TestHelp(t *testing.T) {
 	s := &testServer{t: t, budgets: usualBudgets}
-	for _, verb := range []string{"claim", "complete", "fail", "lookup", "renew", "policy", "exec"} {
-		if r := s.once(verb, "--help").want(t, exitOK); !strings.Contains(r.stdout, "    once "+verb+" ") {
+	for _, verb := range []string{"claim", "complete", "fail", "lookup", "renew", "policy", "exec", "demo"} {
+		if r := s.once(verb, "--help").want(t, exitOK); !strings.Contains(r.stdout, "    once "+verb) {
 			t.Errorf("no example in\n%s", r.stdout)
 		}
 	}

@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/onced/onced"
@@ -29,7 +29,8 @@ output and exit status again, without a run; a status other than 0 is an outcome
 
 Exit status: the command's own, 128+N when signal N has ended it, 127 or 126 when it could not be
 started. When it was not run: 75 somebody else is running it, 76 nobody knows whether it ran,
-65 the key was used for another command, 69 onced cannot be reached.
+65 the key was used for another command, 69 onced cannot be reached. 70 instead of 0: its output
+could not be passed on.
 
 Example:
 
@@ -49,6 +50,7 @@ type execution struct {
 	granted oncedv1.Outcome // GRANTED or TAKEN_OVER; unspecified: the command was not to be run
 	ran     bool            // the command was started
 	status  int             // its exit status
+	outputs []*tee          // stdout and stderr of the command, or of the replay
 }
 
 // Run runs the command at most once.
@@ -84,10 +86,14 @@ func (e *execCommand) Run(s *session) error {
 
 // do claims, and runs the command if it is granted.
 func (x *execution) do() (client.Outcome[execResult], error) {
-	limit, err := x.resultLimit()
+	policy, err := x.policy()
 	if err != nil {
 		return client.Outcome[execResult]{}, err
 	}
+	if err := findProgram(x.Argv[0]); err != nil && x.mayRun(policy) {
+		return client.Outcome[execResult]{}, err
+	}
+	limit := min(policy.GetMaxResultBytes(), onced.GreatestResult)
 	call := client.Call{
 		Key: x.Key, Method: x.Method, Subject: x.Subject,
 		Fingerprints: []onced.Fingerprint{rawFingerprint(x.Argv)},
@@ -107,13 +113,27 @@ func (x *execution) do() (client.Outcome[execResult], error) {
 	}, opts...)
 }
 
-// resultLimit asks how large a result may be. It is asked before the claim: a
-// claim that is held by somebody who cannot go on helps nobody.
-func (x *execution) resultLimit() (uint64, error) {
+// mayRun tells whether a claim of the operation would let the command run, as far as
+// that is known. Where it would not, what there is to say of the operation does not
+// need the program.
+func (x *execution) mayRun(p *oncedv1.Policy) bool {
+	op := x.lookUp()
+	switch op.GetState() {
+	case oncedv1.State_STATE_PENDING, oncedv1.State_STATE_COMPLETED, oncedv1.State_STATE_FAILED:
+		return false
+	case oncedv1.State_STATE_UNRESOLVED:
+		return p.GetSafeToRerun()
+	}
+	return true
+}
+
+// policy asks for the rules of the namespace, among them how large a result may be.
+// It is asked before the claim: a claim that is held by somebody who cannot go on
+// helps nobody.
+func (x *execution) policy() (*oncedv1.Policy, error) {
 	ctx, cancel := context.WithTimeout(x.relay.claiming, x.s.answer)
 	defer cancel()
-	policy, err := x.c.GetPolicy(ctx)
-	return min(policy.GetMaxResultBytes(), onced.GreatestResult), err
+	return x.c.GetPolicy(ctx)
 }
 
 // run runs the command under its claim. The error says what is known of its
@@ -127,7 +147,7 @@ func (x *execution) run(ctx context.Context, cl *client.Claim, limit uint64) (ex
 	if err := x.relay.begin(ctx, p); err != nil {
 		return execResult{}, client.NotExecuted(err)
 	}
-	x.ran = true
+	x.ran, x.outputs = true, []*tee{p.stdout, p.stderr}
 	result, err := p.wait(ctx)
 	x.relay.end()
 	x.status = result.ExitStatus
@@ -188,7 +208,24 @@ func (x *execution) explain(out client.Outcome[execResult], err error) ending {
 	if note != "" {
 		fmt.Fprintln(x.s.err, "once:", oneLine(note))
 	}
+	if x.undelivered() && e.status == exitOK {
+		e.status = exitOther
+	}
 	return e
+}
+
+// undelivered tells whether an output could not be passed on, and says so. A reader
+// that has gone away, as head does, did not want it.
+func (x *execution) undelivered() (some bool) {
+	for i, t := range x.outputs {
+		if t.failed == nil || errors.Is(t.failed, syscall.EPIPE) {
+			continue
+		}
+		some = true
+		fmt.Fprintf(x.s.err, "once: %s of the command could not be passed on: %v; what is kept of it is replayed by the same call\n",
+			[]string{"stdout", "stderr"}[i], t.failed)
+	}
+	return some
 }
 
 // afterRun is what there is to say of a run. A report that was not accepted is in
@@ -238,9 +275,9 @@ func (x *execution) notRun(e *ending, err error) (status int, note string) {
 
 // replay gives out what the first run has given out.
 func (x *execution) replay(r *execResult) {
-	// A reader that has gone away changes nothing of the outcome.
-	_, _ = x.s.out.Write(r.Stdout.bytes())
-	_, _ = x.s.err.Write(r.Stderr.bytes())
+	x.outputs = []*tee{newTee(x.s.out, 0), newTee(x.s.err, 0)}
+	x.outputs[0].write(r.Stdout.bytes())
+	x.outputs[1].write(r.Stderr.bytes())
 	x.regret("stdout", &r.Stdout)
 	x.regret("stderr", &r.Stderr)
 }
@@ -268,13 +305,15 @@ func (x *execution) statusRecord(e ending) statusRecord {
 		}
 	}
 	if x.StatusFile != "" && e.status != exitUnreachable {
-		r.Operation = x.lookUp()
+		if op := x.lookUp(); op != nil {
+			r.Operation, _ = jsonLine(op) // what cannot be shown is left out
+		}
 	}
 	return r
 }
 
 // lookUp shows the operation as it is now; nil if that cannot be had.
-func (x *execution) lookUp() json.RawMessage {
+func (x *execution) lookUp() *oncedv1.Operation {
 	ctx, cancel := context.WithTimeout(x.relay.patience, x.s.answer)
 	defer cancel()
 	answer, err := x.c.Lookup(ctx, &oncedv1.LookupRequest{
@@ -284,9 +323,5 @@ func (x *execution) lookUp() json.RawMessage {
 	if err != nil {
 		return nil
 	}
-	line, err := jsonLine(answer.GetOperation())
-	if err != nil {
-		return nil
-	}
-	return line
+	return answer.GetOperation()
 }

@@ -129,9 +129,15 @@ func TestExecSettlesLater(t *testing.T) {
 	}
 }
 
-// TestExecGivesUpSettling: a second SIGINT ends the wait for onced. Nothing is run
+// TestExecGivesUpSettling: a second signal ends the wait for onced. Nothing is run
 // again.
 func TestExecGivesUpSettling(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		t.Run(sig.String(), func(t *testing.T) { givesUpSettling(t, sig) })
+	}
+}
+
+func givesUpSettling(t *testing.T, sig syscall.Signal) {
 	t.Parallel()
 	s, gate := newServer(t), inDir(t, "gate")
 	must(t, syscall.Mkfifo(gate, 0o600))
@@ -139,9 +145,9 @@ func TestExecGivesUpSettling(t *testing.T) {
 	b := s.background(args...)
 	openGate(t, gate, s.stop)
 	b.says("has ended with status 4")
-	b.signal(syscall.SIGINT)
-	b.says("interrupt again")
-	b.signal(syscall.SIGINT)
+	b.signal(sig)
+	b.says("the outcome has yet to be reported to onced; a second signal gives that up")
+	b.signal(sig)
 	if r := b.wait().want(t, 4); !strings.Contains(r.stderr, "given up") {
 		t.Errorf("stderr %q", r.stderr)
 	}

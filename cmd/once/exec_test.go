@@ -98,22 +98,70 @@ func TestExecKilled(t *testing.T) {
 	}
 }
 
-// TestExecNotStarted: a command that cannot be started has had no effect, and is
+// TestExecNotStarted: a command that is not there to be started claims nothing,
+// however often it is tried; one that could not be started has had no effect, and is
 // tried again.
 func TestExecNotStarted(t *testing.T) {
 	s, dir, file := newServer(t), t.TempDir(), inDir(t, "status")
 	command := filepath.Join(dir, "command")
 	args := []string{"exec", "--key", "k", "--status-file", file, "--", command}
+	for range onced.MaxAttempts {
+		if r := s.once(args...).want(t, exitNoCommand); !strings.Contains(r.stderr, command) || !strings.Contains(r.stderr, "nothing was claimed") {
+			t.Errorf("stderr %q", r.stderr)
+		}
+	}
+	if status, state := readStatus(t, file); status.Executed || status.Outcome != "" || status.ExitCode != exitNoCommand || state != "" {
+		t.Errorf("status file: %+v, %s", status, state)
+	}
+	if r := s.once("exec", "--key", "other", "--", "no-such-command-anywhere").want(t, exitNoCommand); !strings.Contains(r.stderr, "no-such-command-anywhere") {
+		t.Errorf("stderr %q", r.stderr)
+	}
+	must(t, os.WriteFile(command, []byte("#!/bin/sh\necho ran\n"), 0o600))
+	s.once(args...).want(t, exitNotExecutable)
+	s.once("lookup", "--key", "k").want(t, exitNotFound)
+
+	must(t, os.WriteFile(command, []byte("#!/nonexistent/interpreter\n"), 0o600))
+	must(t, os.Chmod(command, 0o700))
 	s.once(args...).want(t, exitNoCommand)
 	if status, state := readStatus(t, file); status.Executed || status.Outcome != "OUTCOME_GRANTED" || state != "STATE_RELEASED" {
 		t.Errorf("status file: %+v, %s", status, state)
 	}
-	s.once("exec", "--key", "other", "--", "no-such-command-anywhere").want(t, exitNoCommand)
 	must(t, os.WriteFile(command, []byte("#!/bin/sh\necho ran\n"), 0o600))
-	s.once(args...).want(t, exitNotExecutable)
-	must(t, os.Chmod(command, 0o700))
 	if r := s.once(args...).want(t, 0); r.stdout != "ran\n" {
 		t.Errorf("stdout %q", r.stdout)
+	}
+}
+
+// TestExecReplaysWithoutTheProgram: what was run is replayed where there is no such
+// program, and what is unresolved is unresolved there too.
+func TestExecReplaysWithoutTheProgram(t *testing.T) {
+	s, command := newServer(t), filepath.Join(t.TempDir(), "command")
+	for key, c := range map[string]struct {
+		script string
+		status int
+		next   int
+	}{
+		"done":   {"echo ran; exit 3", 3, 3},
+		"killed": {"kill -KILL $$", exitSignal + 9, exitExecUnresolved},
+	} {
+		must(t, os.WriteFile(command, []byte("#!/bin/sh\n"+c.script+"\n"), 0o600))
+		must(t, os.Chmod(command, 0o700))
+		first := s.once("exec", "--key", key, "--", command).want(t, c.status)
+		must(t, os.Remove(command))
+		if second := s.once("exec", "--key", key, "--", command).want(t, c.next); second.stdout != first.stdout {
+			t.Errorf("%s: the run gave %q, the replay %q", key, first.stdout, second.stdout)
+		}
+	}
+
+	// Where the namespace would have it run again, the program is needed.
+	s = newServer(t, func(p *onced.Policy) { p.SafeToRerun = true })
+	must(t, os.WriteFile(command, []byte("#!/bin/sh\nkill -KILL $$\n"), 0o600))
+	must(t, os.Chmod(command, 0o700))
+	s.once("exec", "--key", "k", "--", command).want(t, exitSignal+9)
+	must(t, os.Remove(command))
+	s.once("exec", "--key", "k", "--", command).want(t, exitNoCommand)
+	if got := at(t, jsonOf(t, s.once("lookup", "--key", "k", "-o", "json")), "operation.attempt"); got != float64(1) {
+		t.Errorf("the next attempt was used up: %v", got)
 	}
 }
 

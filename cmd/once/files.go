@@ -9,14 +9,18 @@ import (
 )
 
 // createFile makes a file with all of its content or not at all. An existing
-// file stays as it is, and the error says fs.ErrExist.
+// file stays as it is, and the error says fs.ErrExist. Without an error the file
+// outlives a power loss, here as in replaceFile.
 func createFile(path string, mode fs.FileMode, content []byte) error {
 	name, err := writeBeside(path, mode, content)
 	if err != nil {
 		return err
 	}
 	// A link fails where the path exists, unlike a rename.
-	return errors.Join(os.Link(name, path), os.Remove(name))
+	if err := errors.Join(os.Link(name, path), os.Remove(name)); err != nil {
+		return err
+	}
+	return syncFolder(path)
 }
 
 // replaceFile makes a file or replaces it; a reader sees the old content or the
@@ -29,7 +33,21 @@ func replaceFile(path string, mode fs.FileMode, content []byte) error {
 	if err := os.Rename(name, path); err != nil {
 		return errors.Join(err, os.Remove(name))
 	}
-	return nil
+	return syncFolder(path)
+}
+
+// syncFolder makes the name of a file durable.
+func syncFolder(path string) error {
+	folder, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
+}
+
+func isLink(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
 }
 
 // writeBeside writes a file of a new name into the folder of path, so that it

@@ -66,6 +66,8 @@ type commandLine struct {
 	Renew    renewCommand    `cmd:"" help:"Make the lease of a claim longer."`
 	Policy   policyCommand   `cmd:"" help:"Show the retentions, bounds and rules of a namespace."`
 	Exec     execCommand     `cmd:"" help:"Run a command at most once, and replay its output and exit status."`
+	Bench    benchCommand    `cmd:"" help:"Measure a server under load, beside one without a store and an empty one."`
+	Demo     demoCommand     `cmd:"" help:"Show what onced does, with a server of its own; it takes some seconds."`
 }
 
 // streams are the standard streams of the process.
@@ -148,6 +150,9 @@ func (s *session) end(err error) int {
 // dial makes a client for the namespace. No connection is made before the first
 // call.
 func (s *session) dial(opts ...client.Option) (c *client.Client, closeConn func(), err error) {
+	if err := checkAddress(s.commandLine.Server); err != nil {
+		return nil, nil, usage(err)
+	}
 	conn, err := grpc.NewClient(s.commandLine.Server,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(reconnect),
 		grpc.WithKeepaliveParams(keepAlive))

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -102,11 +103,27 @@ func (p *process) unstarted(err error) error {
 	for _, f := range p.pipes {
 		_ = f.Close()
 	}
+	return cannotStart(err)
+}
+
+// cannotStart is the error of a command that could not be started, with the exit
+// status that a shell would give it.
+func cannotStart(err error) error {
 	status := exitNotExecutable
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		status = exitNoCommand
 	}
 	return &notStarted{status: status, err: err}
+}
+
+// findProgram finds out whether there is a program to start. It is asked before the
+// claim: a claim that ends without a start uses up one of the operation's attempts.
+func findProgram(name string) error {
+	_, err := exec.LookPath(name)
+	if err == nil || errors.Is(err, exec.ErrDot) { // see newProcess
+		return nil
+	}
+	return cannotStart(fmt.Errorf("%w; nothing was claimed", err))
 }
 
 // collect takes the outputs and the exit status as they come.

@@ -32,19 +32,19 @@ func (c caught) Error() string {
 }
 
 // relay decides what a signal means: before the command runs it ends the claim,
-// while it runs it is the command's, and afterwards a second SIGINT gives up the
-// report of its outcome.
+// while it runs it is the command's, and afterwards the first says what is left to be
+// done, and the second gives that up.
 type relay struct {
 	out      io.Writer
 	claiming context.Context // ends when the command must not be started any more
 	patience context.Context // ends when nothing is to be waited for any more
 
-	mu         sync.Mutex
-	stop       context.CancelCauseFunc // of claiming
-	giveUp     context.CancelFunc      // of patience
-	child      *process                // while it runs
-	began      bool
-	interrupts int
+	mu     sync.Mutex
+	stop   context.CancelCauseFunc // of claiming
+	giveUp context.CancelFunc      // of patience
+	child  *process                // while it runs
+	began  bool
+	told   bool // a signal has come that was not the command's
 }
 
 // newRelay takes the process's signals over until release.
@@ -75,19 +75,22 @@ func newRelay(out io.Writer) (r *relay, release func()) {
 func (r *relay) handle(sig syscall.Signal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if sig == syscall.SIGINT {
-		r.interrupts++
-	}
 	switch {
 	case r.child != nil:
 		r.child.forward(sig)
+		return
+	case r.told:
+		r.giveUp()
 	case !r.began && r.claiming.Err() == nil:
 		r.stop(caught{sig})
-	case sig == syscall.SIGINT && r.interrupts > 1:
-		r.giveUp()
-	case sig == syscall.SIGINT:
-		fmt.Fprintln(r.out, "once: the outcome is being reported to onced; interrupt again to give that up")
+	default:
+		left := "the claim has yet to be given back"
+		if r.began {
+			left = "the outcome has yet to be reported"
+		}
+		fmt.Fprintf(r.out, "once: %s: %s to onced; a second signal gives that up, and the operation will count as unresolved\n", unix.SignalName(sig), left)
 	}
+	r.told = true
 }
 
 // expect gives the claim up unless the command has begun by then.

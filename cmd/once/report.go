@@ -43,7 +43,7 @@ type completeCommand struct {
 	held
 	Text        *string `help:"The result as text; may be empty." xor:"result" required:"" placeholder:"T"`
 	File        source  `help:"The result as the content of a file; - is the standard input." xor:"result" required:"" placeholder:"F"`
-	ContentType string  `help:"Media type of the result." placeholder:"TYPE"`
+	ContentType string  `help:"Media type of the result: by default text/plain with --text and application/octet-stream with --file, as Go clients have them for a string and for bytes." placeholder:"TYPE"`
 }
 
 func (completeCommand) Help() string {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/onced/onced"
+	"github.com/onced/onced/client"
 	oncedv1 "github.com/onced/onced/gen/onced/v1"
 )
 
@@ -40,7 +42,7 @@ func (f source) open(stdin io.Reader) (io.ReadCloser, error) {
 // setResult puts the result that the command line names into the request.
 func (c *completeCommand) setResult(req *oncedv1.CompleteRequest, stdin io.Reader) error {
 	if c.Text != nil {
-		req.Result = stored([]byte(*c.Text), c.ContentType)
+		req.Result = stored([]byte(*c.Text), cmp.Or(c.ContentType, client.ContentTypeText))
 		return nil
 	}
 	f, err := c.File.open(stdin)
@@ -48,7 +50,7 @@ func (c *completeCommand) setResult(req *oncedv1.CompleteRequest, stdin io.Reade
 		return err
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	return readResult(req, f, c.ContentType)
+	return readResult(req, f, cmp.Or(c.ContentType, client.ContentTypeBytes))
 }
 
 // readResult puts what r gives into the request. More than any server stores is

@@ -47,6 +47,7 @@ var rules = map[string]rule{
 	"text":       checkText,
 	"docs":       checkDocs,
 	"test sleep": checkTestSleep,
+	"nesting":    checkNesting,
 }
 
 func TestRepository(t *testing.T) {
