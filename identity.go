@@ -48,7 +48,8 @@ func (id Identity) String() string {
 // Encode returns the identity as bytes: each part behind its length, so that no
 // two identities share an encoding and [KeyPrefix] finds all methods of a key.
 func (id Identity) Encode() []byte {
-	return appendPart(KeyPrefix(id.Namespace, id.Key), id.Method)
+	b := make([]byte, 0, len(id.Namespace)+len(id.Key)+len(id.Method)+3*binary.MaxVarintLen16)
+	return appendPart(appendPart(appendPart(b, id.Namespace), id.Key), id.Method)
 }
 
 // KeyPrefix returns the bytes with which the encoding of every operation of

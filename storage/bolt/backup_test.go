@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/onced/onced"
@@ -78,6 +80,71 @@ func TestBackupLeavesNothing(t *testing.T) {
 	}
 	if err := h.store.Backup(t.Context(), io.Discard); !errors.Is(err, storage.ErrClosed) {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// TestBackupStuckReader: it ends with its context also while nobody takes what it
+// writes, and the store can then be closed.
+func TestBackupStuckReader(t *testing.T) {
+	h := filled(t)
+	r, w := io.Pipe()
+	defer r.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.store.Backup(ctx, w) }()
+	if _, err := io.ReadFull(r, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("backup: %v", err)
+	}
+	if err := h.store.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBackupClosing: Close does not wait for a copy that is under way, here to a file
+// that takes nothing.
+func TestBackupClosing(t *testing.T) {
+	h := filled(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	copied, closed := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := h.store.snapshotTo(t.Context(), w)
+		copied <- err
+		_ = w.Close()
+	}()
+	if _, err := io.ReadFull(r, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	size := h.store.Stats().Used
+	go func() { closed <- h.store.Close() }()
+	<-h.store.stopped
+	n, err := io.Copy(io.Discard, r)
+	if err := errors.Join(err, <-closed); err != nil {
+		t.Error(err)
+	}
+	if err := <-copied; !errors.Is(err, storage.ErrClosed) || n >= size {
+		t.Errorf("the copy ended with %v after %d bytes", err, n)
+	}
+}
+
+// TestBackupNoRoom: a backup does not take the last room that the store has.
+func TestBackupNoRoom(t *testing.T) {
+	from := closed(t)
+	dir := smallDisk(t, 32<<20)
+	for _, name := range []string{fileData, fileMarker} {
+		copyFile(t, filepath.Join(from, name), filepath.Join(dir, name))
+	}
+	h := newHarness(t)
+	s := h.open(dir)
+	if err := s.Backup(t.Context(), io.Discard); !errors.Is(err, storage.ErrFull) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("backup: %v", err)
 	}
 }
 

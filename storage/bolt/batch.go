@@ -25,6 +25,7 @@ type change struct {
 type batch struct {
 	store    *Store
 	tx       *bbolt.Tx
+	at       moment // at which all are decided: the transaction locks every record
 	meta     storage.Meta
 	progress codec.Progress
 	edits    int
@@ -34,7 +35,7 @@ type batch struct {
 
 // newBatch begins a batch over the newest commit.
 func (s *Store) newBatch(tx *bbolt.Tx) *batch {
-	return &batch{store: s, tx: tx, meta: s.durable.Load().meta, progress: s.progress}
+	return &batch{store: s, tx: tx, at: s.moment(), meta: s.durable.Load().meta, progress: s.progress}
 }
 
 // add carries out a request in the transaction. The error is the transaction's;
@@ -115,18 +116,33 @@ func (b *batch) finish() error {
 // update is a call of Update.
 type update struct {
 	target   storage.Target
+	key      []byte // the encoded identity
+	twinKey  []byte // that of the twin entry; nil: none is named
 	fn       storage.UpdateFunc
 	panicked *onced.View // what fn panicked on; nil: it did not
 }
 
+// newUpdate returns a call, unless its identities do not fit the file's keys. It
+// encodes them in its caller's time, and not in the committer's.
+func newUpdate(t storage.Target, fn storage.UpdateFunc) (*update, error) {
+	u := &update{target: t, key: t.ID.Encode(), fn: fn}
+	if t.Twin != nil {
+		u.twinKey = t.Twin.Encode()
+	}
+	if n := max(len(u.key), len(u.twinKey)); n > maxIdentity {
+		return nil, fmt.Errorf("identity of %d bytes: at most %d can be stored", n, maxIdentity)
+	}
+	return u, nil
+}
+
 // decide runs the update function and returns what it asks for.
 func (u *update) decide(b *batch) (change, error) {
-	record := loadRecord(b.tx, u.target.ID)
-	v := b.store.moment().view(b.meta, b.store.since, record)
+	record := parseRecord(u.target.ID, u.key, b.tx.Bucket(bucketRecords).Get(u.key))
+	v := b.at.view(b.meta, b.store.since, record)
 	v.NextFence = b.progress.Fence + 1
 	twin := storedTwin{}
 	if u.target.Twin != nil {
-		twin = loadTwin(b.tx, u.target.Twin.Encode())
+		twin = loadTwin(b.tx, u.twinKey)
 		id := *u.target.Twin
 		v.TwinID, v.Twin, v.TwinUnreadable = &id, twin.entry, twin.unreadable != nil
 	}
@@ -193,19 +209,6 @@ func (u *update) edits(plan onced.Plan, record stored, twin storedTwin) ([]edit,
 	return edits, nil
 }
 
-// checkTarget reports identities that do not fit the file's keys.
-func checkTarget(t storage.Target) error {
-	if n := len(t.ID.Encode()); n > maxIdentity {
-		return fmt.Errorf("identity of %d bytes: at most %d can be stored", n, maxIdentity)
-	}
-	if t.Twin != nil {
-		if n := len(t.Twin.Encode()); n > maxIdentity {
-			return fmt.Errorf("twin identity of %d bytes: at most %d can be stored", n, maxIdentity)
-		}
-	}
-	return nil
-}
-
 // decideRoom is the request that asks whether claims find room. It changes nothing:
 // what a full disk has refused last it tries again with the facts as they are.
 func decideRoom(b *batch) (change, error) {
@@ -229,8 +232,6 @@ func decideMeta(fn func(storage.Meta) storage.Meta) func(*batch) (change, error)
 		if err != nil {
 			return change{}, fmt.Errorf("facts about the store: %w", err)
 		}
-		return change{
-			edits: []edit{{bucketMeta, keyMeta, value}}, now: b.store.time.Now(), meta: &next,
-		}, nil
+		return change{edits: []edit{{bucketMeta, keyMeta, value}}, now: b.at.now, meta: &next}, nil
 	}
 }

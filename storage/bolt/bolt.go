@@ -89,20 +89,22 @@ var _ storage.Store = (*Store)(nil)
 // error that names the file and says what to do, and is left as it is; it is
 // [ErrNoStore] if there is nothing at all. Each start makes one commit.
 //
-// The structure of the file is checked before anything is read from it: all of
-// it for a file of up to 64 MiB, so that start does not wait for the disk, and
-// the way to its buckets for a larger one. [Check] does all of it for any.
+// The file is checked before anything is read from it: all of it, with the seals
+// of all values, while its pages take up to 64 MiB, so that start does not wait for
+// the disk; of a larger one the way to its buckets. There a value that was damaged
+// is found when it is used, and its operation is refused as unreadable. [Check]
+// reads all of any file.
 func Open(dir string, o Options) (*Store, error) {
-	sound := func(*bbolt.Tx, facts) error { return nil }
-	if err := visit(dir, o.lockTimeout(), false, sound); err != nil {
-		return nil, err
-	}
-	db, file, err := openWritable(filepath.Join(dir, fileData), o)
+	w, err := examine(dir, examination{
+		write: true, timeout: o.lockTimeout(), deepUpTo: deepAtOpen, visit: sealed, database: o.database,
+	})
 	if err != nil {
 		return nil, err
 	}
+	db, file := w.db, w.file
+	db.AllocSize = growthPastReserve
 	s := &Store{
-		path: filepath.Join(dir, fileData), db: db, pageSize: int64(db.Info().PageSize),
+		path: w.path, db: db, pageSize: int64(db.Info().PageSize),
 		hooks: o.hooks, observer: o.Observe,
 		queue:   queue{clock: o.Clock, limit: cmp.Or(o.batchLimit, maxBatch), wake: make(chan struct{}, 1)},
 		reserve: newReserve(file),
@@ -115,31 +117,15 @@ func Open(dir string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// openWritable opens the data file, which exists, and locks it. The file is the one
-// that the database writes to, and is closed with it.
-func openWritable(path string, o Options) (db *bbolt.DB, file *os.File, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = damage(path, fmt.Errorf("%v", p))
-		}
-	}()
-	options := &bbolt.Options{
-		Timeout: o.lockTimeout(), FreelistType: bbolt.FreelistMapType,
-		InitialMmapSize: initialMap,
-		// bbolt would make a file that is not there.
-		OpenFile: func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
-			file, err = os.OpenFile(name, flag&^os.O_CREATE, mode)
-			return file, err
-		},
-	}
+// deepAtOpen is up to which size, in bytes of its pages, Open checks all of a file.
+const deepAtOpen = 64 << 20
+
+// database says what bbolt is told about a data file that is written to.
+func (o Options) database(b *bbolt.Options) {
+	b.FreelistType, b.InitialMmapSize = bbolt.FreelistMapType, initialMap
 	if o.tune != nil {
-		o.tune(options)
+		o.tune(b)
 	}
-	if db, err = bbolt.Open(path, 0o600, options); err != nil {
-		return nil, nil, openError(path, err)
-	}
-	db.AllocSize = growthPastReserve
-	return db, file, nil
 }
 
 // start makes the first commit. It makes sure that everything that is visible
@@ -196,11 +182,11 @@ func (s *Store) remark() {
 // Update implements [storage.Store]. A panic of fn is raised in the caller, by
 // calling fn there once more.
 func (s *Store) Update(ctx context.Context, t storage.Target, fn storage.UpdateFunc) error {
-	if err := checkTarget(t); err != nil {
+	u, err := newUpdate(t, fn)
+	if err != nil {
 		return err
 	}
-	u := &update{target: t, fn: fn}
-	err := s.queue.do(ctx, t.Class, u.decide)
+	err = s.queue.do(ctx, t.Class, u.decide)
 	if u.panicked != nil {
 		fn(*u.panicked)
 	}

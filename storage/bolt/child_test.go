@@ -24,8 +24,9 @@ const (
 // roles are what this test binary does as a child process. Each ends when its
 // standard input is closed, unless it says otherwise.
 var roles = map[string]func(dir string) error{
-	"open":  openRole,
-	"write": writeRole,
+	"open":    openRole,
+	"write":   writeRole,
+	"compact": compactRole,
 }
 
 func TestMain(m *testing.M) {
@@ -84,7 +85,7 @@ func writeRole(dir string) error {
 // child is this test binary in another process.
 type child struct {
 	*exec.Cmd
-	in  io.Closer
+	in  io.WriteCloser
 	out *bufio.Scanner
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -18,9 +19,11 @@ import (
 // folder in which there is a store or a part of one. The store's generation is
 // the Unix second of the clock's wall time, and above that of any marker found.
 func Init(dir string, o Options) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	folder, err := lockFolder(dir, o.lockTimeout())
+	if err != nil {
 		return err
 	}
+	defer folder.Close()
 	old, err := vacancy(dir, o.ReplacesLostStore)
 	if err != nil {
 		return err
@@ -45,6 +48,26 @@ func Init(dir string, o Options) error {
 		return err
 	}
 	return errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)))
+}
+
+// lockFolder makes a folder if need be, and locks it until it is closed: two that
+// make a store in it at once would make one over the other.
+func lockFolder(dir string, timeout time.Duration) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, openError(dir, err)
+	}
+	if err := writable(dir); err != nil {
+		return nil, err
+	}
+	folder, err := os.Open(dir)
+	if err != nil {
+		return nil, openError(dir, err)
+	}
+	if err := lock(folder, true, timeout); err != nil {
+		_ = folder.Close()
+		return nil, openError(dir, err)
+	}
+	return folder, nil
 }
 
 // vacancy reports why a store cannot be made in a folder, and the marker of one
@@ -132,12 +155,4 @@ func readFacts(tx *bbolt.Tx) (f facts, err error) {
 		return f, fmt.Errorf("its progress: %w", err)
 	}
 	return f, nil
-}
-
-// checkFormat reports a format that this build does not know.
-func checkFormat(n uint32) error {
-	if n > format {
-		return fmt.Errorf("it is in format %d, and this build knows formats up to %d: use the build that wrote it, or a later one", n, format)
-	}
-	return nil
 }

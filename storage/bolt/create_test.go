@@ -64,6 +64,28 @@ func TestInitReplacesLost(t *testing.T) {
 	}
 }
 
+// TestInitAtOnce: of several that make a store in one folder one does.
+func TestInitAtOnce(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	const callers = 8
+	made := make(chan error, callers)
+	for range callers {
+		go func() { made <- Init(dir, Options{Clock: storagetest.NewClock(), LockTimeout: patience}) }()
+	}
+	done := 0
+	for range callers {
+		if err := <-made; err == nil {
+			done++
+		} else if !strings.Contains(err.Error(), "is there already") {
+			t.Error(err)
+		}
+	}
+	if done != 1 {
+		t.Errorf("%d stores were made", done)
+	}
+	wantSound(t, dir)
+}
+
 // TestInitInterrupted: an init that stopped between its steps can be run again.
 func TestInitInterrupted(t *testing.T) {
 	clock := storagetest.NewClock()

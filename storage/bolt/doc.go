@@ -8,12 +8,17 @@
 // at a clean stop, and once a minute while there are commits. With the marker a
 // lost file is told from a store that was never made, and an older copy of the
 // file from the newest one; after a kill, a copy that is older than the last
-// minute of commits. Nothing here
-// ever makes a file anew, renames or rewrites one in order to repair it: what
-// does not look right is refused in words, and only Init makes a store.
+// minute of commits. Nothing here repairs: what does not look right is refused in
+// words and left as it is, only Init makes a store, and only Compact puts another
+// file in the place of a data file, which it has found sound.
 //
 // Package codec turns what is stored into bytes and back, and package pages looks
-// for damage in the file before bbolt maps it.
+// for damage in the file before bbolt maps it. Each value is sealed with a checksum
+// over its key and itself. A seal that is broken is damage of the file, which is then
+// refused at its opening, unless it is too large to be read as a whole; a content
+// that is sealed and not understood is another build's, and its operation alone is
+// refused as unreadable. Both meta pages of the file must be intact: the one that is
+// left may be from before the last commit that was answered.
 //
 // # Commits
 //

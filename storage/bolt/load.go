@@ -16,9 +16,6 @@ import (
 // value none. bbolt keeps the slices until the commit: nothing else may hold them.
 type edit struct{ bucket, key, value []byte }
 
-// nothing is the value of keys that say it all.
-var nothing = []byte{}
-
 // stored is an operation's record as it stands in the file.
 type stored struct {
 	id         onced.Identity
@@ -161,7 +158,7 @@ func moveDue(from, to []byte) (edits []edit) {
 		edits = append(edits, edit{bucketDue, from, nil})
 	}
 	if to != nil {
-		edits = append(edits, edit{bucketDue, to, nothing})
+		edits = append(edits, edit{bucketDue, to, codec.Seal(to, nil)})
 	}
 	return edits
 }

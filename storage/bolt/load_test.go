@@ -38,7 +38,7 @@ func TestDamagedPayload(t *testing.T) {
 			if err := h.store.Close(); err != nil {
 				t.Fatal(err)
 			}
-			found, err := Check(h.dir)
+			found, err := Check(h.dir, nil)
 			if err != nil || len(found) == 0 || !strings.Contains(strings.Join(found, "\n"), "payload") {
 				t.Errorf("a check finds %q, %v", found, err)
 			}

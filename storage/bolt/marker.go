@@ -3,6 +3,7 @@ package bolt
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -26,18 +27,31 @@ type marker struct {
 const markerText = "This folder is a store of onced: keep this file with " + fileData + ", and copy neither alone.\n" +
 	"format %d\ngeneration %d\nsequence %d\n"
 
+// greatestMarker is far above the length of any marker.
+const greatestMarker = 4096
+
 // readMarker reads the marker of a folder; the error is [fs.ErrNotExist] if there
 // is none.
 func readMarker(dir string) (marker, error) {
-	name := filepath.Join(dir, fileMarker)
-	text, err := os.ReadFile(name)
-	if err != nil {
+	f, err := openRegular(filepath.Join(dir, fileMarker), os.O_RDONLY)
+	if kind := irregular(0); errors.As(err, &kind) {
+		return marker{}, markerDamage(dir, kind)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
 		return marker{}, err
+	}
+	var text []byte
+	if err == nil {
+		defer f.Close()
+		text, err = io.ReadAll(io.LimitReader(f, greatestMarker))
+	}
+	if err != nil {
+		return marker{}, openError(filepath.Join(dir, fileMarker), err)
 	}
 	var m marker
 	n, err := fmt.Sscanf(string(text), markerText, &m.format, &m.generation, &m.sequence)
-	if err != nil && (n == 0 || m.format <= format) { // what a later format adds does not matter
-		return marker{}, fmt.Errorf("%s is damaged: it is not what `onced init` or `onced serve` wrote there", name)
+	if err != nil && (n == 0 || m.format <= format) || len(text) == greatestMarker { // what a later format adds does not matter
+		return marker{}, markerDamage(dir, errors.New("it is not what `onced init` or `onced serve` wrote there"))
 	}
 	return m, nil
 }
@@ -85,9 +99,9 @@ func syncDir(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// exists reports whether there is something under a name.
+// exists reports whether there is something under a name, be it a link to nothing.
 func exists(name string) (bool, error) {
-	_, err := os.Stat(name)
+	_, err := os.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

@@ -23,7 +23,7 @@ func TestR56_WaitIsBounded(t *testing.T) {
 		"open":          {0, time.Second, openAndClose},
 		"open, longer":  {30 * time.Second, 30 * time.Second, openAndClose},
 		"open, shorter": {time.Millisecond, time.Millisecond, openAndClose},
-		"check":         {0, time.Second, func(dir string, _ Options) error { _, err := Check(dir); return err }},
+		"check":         {0, time.Second, func(dir string, _ Options) error { _, err := Check(dir, nil); return err }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -58,7 +58,7 @@ type room struct {
 func (r *reserve) forBatch(used, free int64) (room, error) {
 	m := room{reserve: r, used: used, free: free}
 	var err error
-	if m.scarce, err = m.make(r.size); err == nil && m.scarce == nil {
+	if m.scarce, err = m.make(r.size); err == nil {
 		err = m.writeAhead()
 	}
 	return m, err
@@ -105,8 +105,9 @@ func (m *room) make(want int64) (scarce, err error) {
 	return nil, nil
 }
 
-// writeAhead writes zeros where pages are used next. It makes commits faster and
-// nothing else, so a disk that has no room for it after all is no matter.
+// writeAhead writes zeros where pages are used next. They go to the disk with the
+// next commit. They make later ones faster and nothing else, so a disk that has no
+// room for them after all is no matter.
 func (m *room) writeAhead() error {
 	r := m.reserve
 	from := max(r.zeroed, m.used)
@@ -114,9 +115,17 @@ func (m *room) writeAhead() error {
 	if from-m.used >= ahead/2 || to <= from {
 		return nil
 	}
-	if _, err := r.file.WriteAt(make([]byte, to-from), from); err != nil && !wantsRoom(err) {
-		return err
+	// One page at a time: of a long write the kernel keeps the pages together, and
+	// takes more than one of them for changed when one is.
+	page := make([]byte, os.Getpagesize())
+	for at := from; at < to; at += int64(len(page)) {
+		if _, err := r.file.WriteAt(page, at); err != nil {
+			if wantsRoom(err) {
+				break
+			}
+			return err
+		}
 	}
 	r.zeroed = to
-	return r.file.Sync()
+	return nil
 }

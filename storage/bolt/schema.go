@@ -21,7 +21,7 @@ const format = 1
 //	records   identity                       sealed Record
 //	payloads  part, identity, number         sealed piece of a large payload
 //	twins     twin identity                  sealed TwinEntry
-//	due       kind, time, identity           nothing: the key says it all
+//	due       kind, time, identity           sealed nothing: the key says it all
 //	audit     number                         sealed AuditEntry
 //
 // Identities are in their own encoding, parts and kinds are one byte, numbers

@@ -60,7 +60,10 @@ func TestSyncs(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = s.Close() })
-			u := &update{target: storage.Target{ID: benchmarkID(1)}, fn: func(v onced.View) onced.Plan { return plainGrant(1, v) }}
+			u, err := newUpdate(storage.Target{ID: benchmarkID(1)}, func(v onced.View) onced.Plan { return plainGrant(1, v) })
+			if err != nil {
+				t.Fatal(err)
+			}
 			r := &request{ctx: t.Context(), class: storage.ClassClaim, decide: u.decide, answer: make(chan error, 1)}
 			return func() error { // in the committer's place, which has nothing to do
 				s.carryOut([]*request{r})
@@ -73,6 +76,10 @@ func TestSyncs(t *testing.T) {
 				t.Fatal(err)
 			}
 			return s.Close
+		},
+		"compact": func(t *testing.T) func() error {
+			dir := made(t)
+			return func() error { _, _, err := Compact(t.Context(), dir, nil); return err }
 		},
 		"marker": func(t *testing.T) func() error {
 			dir := made(t)
@@ -113,7 +120,7 @@ func TestSyncs(t *testing.T) {
 type syncWatch struct {
 	t       *testing.T
 	memory  *os.File        // of this process
-	files   map[string]bool // open for writing, or written, since they were synced
+	files   map[string]bool // written, or opened for nothing else, since they were synced
 	folders map[string]bool // with names that have changed since they were synced
 	syncs   int
 }
@@ -228,16 +235,16 @@ func (w *syncWatch) next(listener int) {
 func (w *syncWatch) see(call uint32, args [6]uint64) {
 	switch call {
 	case unix.SYS_OPENAT:
-		path := w.text(args[1])
-		if args[2]&unix.O_ACCMODE == unix.O_RDONLY || strings.HasPrefix(path, "/dev/") {
+		path, flag := w.text(args[1]), args[2]
+		if to, err := filepath.EvalSymlinks(path); strings.HasPrefix(path, "/dev/") || err == nil && strings.HasPrefix(to, "/dev/") {
 			return
 		}
-		if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+		if flag&unix.O_CREAT != 0 && !isThere(path) {
 			w.folders[filepath.Dir(path)] = true
-		} else if to, err := filepath.EvalSymlinks(path); err == nil && strings.HasPrefix(to, "/dev/") {
-			return
 		}
-		w.files[path] = true
+		if flag&unix.O_ACCMODE == unix.O_WRONLY { // its plain writes are not watched
+			w.files[path] = true
+		}
 	case unix.SYS_MKDIRAT:
 		if path := w.text(args[1]); !isThere(path) {
 			w.folders[filepath.Dir(path)] = true

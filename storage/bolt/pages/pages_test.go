@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"hash/fnv"
+	"maps"
+	"math"
 	"math/rand"
 	"os"
 	"path/filepath"
@@ -54,33 +57,75 @@ func build(t *testing.T) []byte {
 	return file
 }
 
-func check(file []byte, deep bool) error {
-	return Check(bytes.NewReader(file), int64(len(file)), deep)
+// check checks all of a file.
+func check(file []byte, visit Visit) (Summary, error) {
+	return Check(bytes.NewReader(file), int64(len(file)), math.MaxInt64, visit)
 }
 
+// TestSound: what bbolt has made is in order, and what it holds is counted and
+// visited as bbolt has it.
 func TestSound(t *testing.T) {
 	file := build(t)
-	for _, deep := range []bool{false, true} {
-		if err := check(file, deep); err != nil {
-			t.Errorf("deep %t: %v", deep, err)
-		}
+	visited := map[string]string{}
+	sum, err := check(file, func(bucket, key, value []byte) error {
+		visited[string(bucket)+"/"+string(key)] = string(value)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "db")
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	held, free := contents(t, path)
+	if !maps.Equal(held, visited) || sum.Entries != uint64(len(held)) {
+		t.Errorf("%d entries were visited and %d counted; there are %d", len(visited), sum.Entries, len(held))
+	}
+	if sum.Free != free || sum.Free == 0 || sum.Lost != 0 || !sum.Deep || sum.Used() != int64(sum.Pages-free)*int64(os.Getpagesize()) {
+		t.Errorf("%+v, and bbolt says that %d pages are free", sum, free)
+	}
+	within, err := Check(bytes.NewReader(file), int64(len(file)), int64(len(file))/2, nil)
+	if err != nil || within.Deep || within.Entries != 0 || within.Pages != sum.Pages {
+		t.Errorf("up to less than its size: %+v, %v", within, err)
 	}
 }
 
-// TestOneMetaPage: after a power loss while a meta page was written the other one
-// describes the file.
-func TestOneMetaPage(t *testing.T) {
+// contents returns what is in the buckets of a file and how many of its pages are
+// free, as bbolt has it.
+func contents(t *testing.T, path string) (held map[string]string, free uint64) {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	held = map[string]string{}
+	err = db.View(func(tx *bbolt.Tx) error {
+		return tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
+			return b.ForEach(func(k, v []byte) error {
+				held[string(name)+"/"+string(k)] = string(v)
+				return nil
+			})
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return held, uint64(db.Stats().FreePageN)
+}
+
+// TestLost: a page that is neither in use nor free is counted, and no damage.
+func TestLost(t *testing.T) {
 	file := build(t)
-	size := int64(os.Getpagesize())
-	for at := range int64(2) {
-		torn := bytes.Clone(file)
-		clear(torn[at*size : (at+1)*size])
-		newest, err := find(bytes.NewReader(torn), int64(len(torn)))
-		if err != nil {
-			t.Errorf("meta page %d zeroed: %v", at, err)
-		} else if newest.txid%2 == uint64(at) {
-			t.Errorf("meta page %d zeroed, and transaction %d of it was found", at, newest.txid)
-		}
+	newest, err := find(bytes.NewReader(file), int64(len(file)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := file[int(newest.freelist)*os.Getpagesize()+10:]
+	order.PutUint16(count, order.Uint16(count)-1)
+	if sum, err := check(file, nil); err != nil || sum.Lost != 1 {
+		t.Errorf("%+v, %v", sum, err)
 	}
 }
 
@@ -98,6 +143,8 @@ func TestDamage(t *testing.T) {
 		"empty":            {"meta pages are damaged", func([]byte) []byte { return nil }},
 		"text":             {"meta pages are damaged", func([]byte) []byte { return []byte(strings.Repeat("no store\n", 9000)) }},
 		"both metas":       {"meta pages are damaged", func(b []byte) []byte { clear(b[:2*size]); return b }},
+		"first meta":       {"meta page 0 is damaged", func(b []byte) []byte { clear(b[:size]); return b }},
+		"second meta":      {"meta page 1 is damaged", func(b []byte) []byte { clear(b[size : 2*size]); return b }},
 		"one page":         {"was truncated", func(b []byte) []byte { return b[:size] }},
 		"three pages":      {"was truncated", func(b []byte) []byte { return b[:3*size] }},
 		"root":             {"header is not its own", func(b []byte) []byte { clear(b[int(newest.root)*size:][:size]); return b }},
@@ -113,15 +160,64 @@ func TestDamage(t *testing.T) {
 			order.PutUint64(b[int(newest.freelist)*size+pageHeader:], 1<<60)
 			return b
 		}},
-		"key pointer": {"points outside", func(b []byte) []byte {
+		"key pointer": {"does not follow", func(b []byte) []byte {
 			order.PutUint32(b[int(newest.root)*size+pageHeader+4:], 1<<31)
 			return b
 		}},
+		"fewer elements": {"does not follow", func(b []byte) []byte {
+			b[int(newest.root)*size+10]--
+			return b
+		}},
+		"no free list": {"not a store", func(b []byte) []byte {
+			for at := pageHeader; at < 2*size; at += size {
+				order.PutUint64(b[at+32:], noFreelist)
+				sum := fnv.New64a()
+				sum.Write(b[at : at+metaSize-8])
+				order.PutUint64(b[at+metaSize-8:], sum.Sum64())
+			}
+			return b
+		}},
+		"chain of pages": {"too deep", func([]byte) []byte { return chain(size) }},
 	} {
-		if err := check(c.spoil(bytes.Clone(sound)), true); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := check(c.spoil(bytes.Clone(sound)), nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
+}
+
+// chain makes a file whose tree is a long chain of branches.
+func chain(size int) []byte {
+	const pages = 1000
+	b := make([]byte, pages*size)
+	for i := range 2 {
+		m := b[i*size+pageHeader:]
+		order.PutUint32(m, metaMagic)
+		order.PutUint32(m[4:], metaVersion)
+		order.PutUint32(m[8:], uint32(size))
+		order.PutUint64(m[16:], 3)
+		order.PutUint64(m[32:], 2)
+		order.PutUint64(m[40:], pages)
+		order.PutUint64(m[48:], uint64(i))
+		sum := fnv.New64a()
+		sum.Write(m[:metaSize-8])
+		order.PutUint64(m[metaSize-8:], sum.Sum64())
+	}
+	header := func(id, flags int) []byte {
+		p := b[id*size:]
+		order.PutUint64(p, uint64(id))
+		order.PutUint16(p[8:], uint16(flags))
+		return p
+	}
+	header(2, flagFreelist)
+	for id := 3; id < pages; id++ {
+		p := header(id, flagBranch)
+		order.PutUint16(p[10:], 1)
+		order.PutUint32(p[pageHeader:], elementSize)
+		order.PutUint32(p[pageHeader+4:], 1)
+		order.PutUint64(p[pageHeader+8:], uint64(id+1))
+		p[pageHeader+elementSize] = 'k'
+	}
+	return b
 }
 
 // TestTrust: what Check lets pass, bbolt can read without a fault: for many files
@@ -144,7 +240,7 @@ func TestTrust(t *testing.T) {
 			page := 2 + random.Intn(len(file)/size-2)
 			file[page*size+random.Intn(pageHeader+20*elementSize)] ^= 1 << random.Intn(8)
 		}
-		if check(file, true) != nil {
+		if _, err := check(file, nil); err != nil {
 			refused++
 			continue
 		}
@@ -174,6 +270,11 @@ func readAll(path string) (err error) {
 	}
 	defer db.Close()
 	return db.View(func(tx *bbolt.Tx) error {
+		for err := range tx.Check() {
+			if !strings.Contains(err.Error(), "unreachable unfreed") {
+				return err
+			}
+		}
 		return tx.ForEach(func(_ []byte, b *bbolt.Bucket) error { return readBucket(b) })
 	})
 }
