@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/onced/onced"
@@ -65,10 +66,15 @@ func shownByClaim(a onced.ClaimAnswer) []*onced.Result {
 	return shown
 }
 
-// claim decides a claim once.
+// claim decides a claim once: by what is durable if that is known and the claim
+// changes nothing of it, as a replay or a refusal, and otherwise in an update, which
+// waits its turn.
 func (s *Service) claim(ctx context.Context, c *claimCall) (onced.ClaimAnswer, error) {
 	request := c.request
 	request.QuotaFull = s.unsettled.full(c.id.Namespace, c.policy.MaxUnsettled)
+	if answer, known, err := s.claimKnown(ctx, c.id, c.policy, request); known {
+		return answer, err
+	}
 	var (
 		answer onced.ClaimAnswer
 		stored *onced.Record
@@ -88,6 +94,31 @@ func (s *Service) claim(ctx context.Context, c *claimCall) (onced.ClaimAnswer, e
 	}
 	s.mismatch(err, stored, request.Fingerprints, request.Holder)
 	return answer, keyTimeRefused(err)
+}
+
+// claimKnown decides a claim by a read. It reports false when that is not for a read
+// to decide: nothing is known of the operation, the claim would change it, or it is
+// refused for what is looked at after twin entries, which a read does not see.
+func (s *Service) claimKnown(ctx context.Context, id onced.Identity, p onced.Policy, request onced.ClaimRequest) (answer onced.ClaimAnswer, known bool, err error) {
+	v, err := s.store.Get(ctx, id)
+	if err != nil {
+		return onced.ClaimAnswer{}, true, err
+	}
+	if v.Record == nil && !v.Unreadable {
+		return onced.ClaimAnswer{}, false, nil
+	}
+	plan, answer, err := onced.Claim(v, p, request)
+	if plan.Changes() || refusedFor(err, onced.RefusedQuota) {
+		return onced.ClaimAnswer{}, false, nil
+	}
+	s.mismatch(err, v.Record, request.Fingerprints, request.Holder)
+	return answer, true, keyTimeRefused(err)
+}
+
+// refusedFor reports whether an error is a refusal of the domain for a reason.
+func refusedFor(err error, reason onced.RefusalReason) bool {
+	var refusal *onced.Refusal
+	return errors.As(err, &refusal) && refusal.Reason == reason
 }
 
 // twin shows the operation that blocks a claim, read after the decision. It may

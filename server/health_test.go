@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -140,12 +141,12 @@ func TestWatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []healthpb.HealthCheckResponse_ServingStatus{serving, notServing, serving} {
+		for i, want := range []healthpb.HealthCheckResponse_ServingStatus{serving, notServing, serving} {
 			if got, err := stream.Recv(); err != nil || got.GetStatus() != want {
 				t.Fatalf("%v, %v; want %v", got, err, want)
 			}
 			r.store.full.Store(want == serving)
-			if _, err := r.client.Claim(t.Context(), claimRequest("k")); (err != nil) != (want == serving) {
+			if _, err := r.client.Claim(t.Context(), claimRequest(strconv.Itoa(i))); (err != nil) != (want == serving) {
 				t.Fatal(err)
 			}
 		}

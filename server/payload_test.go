@@ -72,6 +72,51 @@ func TestLargePayloads(t *testing.T) {
 	}
 }
 
+// TestKnownWaitsForNobody: what is known of a key is answered while a commit is held,
+// and while the store is full. A claim that would change something is not.
+func TestKnownWaitsForNobody(t *testing.T) {
+	r := settledRig(t)
+	live := claimRequest("live")
+	r.grant("live")
+	release := r.store.gate.HoldSync()
+	defer release()
+	held := make(chan error, 1)
+	go func() {
+		_, err := r.client.Claim(t.Context(), claimRequest("held"))
+		held <- err
+	}()
+	r.counted(1, "onced_calls_running")
+	for range 2 {
+		if resp, err := r.replay(); err != nil || resp.GetOutcome() != oncedv1.Outcome_OUTCOME_REPLAYED {
+			t.Errorf("of a settled key: %v, %v", resp.GetOutcome(), err)
+		}
+		again, err := r.client.Claim(t.Context(), live)
+		if err != nil || again.GetOutcome() != oncedv1.Outcome_OUTCOME_GRANTED {
+			t.Errorf("the holder's claim, sent again: %v, %v", again.GetOutcome(), err)
+		}
+		other := claimRequest("live")
+		other.ClaimToken = tokenOf("another")
+		if resp, err := r.client.Claim(t.Context(), other); err != nil || resp.GetOutcome() != oncedv1.Outcome_OUTCOME_IN_PROGRESS {
+			t.Errorf("of a held key: %v, %v", resp.GetOutcome(), err)
+		}
+		other.Subject = "somebody else"
+		_, err = r.client.Claim(t.Context(), other)
+		r.wantReason(err, codes.PermissionDenied, "SUBJECT_MISMATCH", "no")
+		r.store.full.Store(true)
+	}
+	select {
+	case err := <-held:
+		t.Errorf("a new claim was answered while the sync was held: %v", err)
+	default:
+	}
+	release()
+	if err := <-held; err != nil {
+		t.Error(err)
+	}
+	_, err := r.client.Claim(t.Context(), claimRequest("new"))
+	r.wantReason(err, codes.ResourceExhausted, "STORAGE_FULL", "no")
+}
+
 // TestPayloadGone: when a result goes away between the decision and the read of
 // its bytes, the call is decided anew; not for ever.
 func TestPayloadGone(t *testing.T) {

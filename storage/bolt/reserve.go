@@ -9,9 +9,10 @@ import (
 
 // A store keeps room in its own file for what must not be refused on a full disk:
 // pages beyond those in use whose blocks the disk has given already. Nothing else
-// can take them, as it could take a file that is deleted when room is needed. No
-// value needs more than a page at one place (see pieceSize), so pages that are free
-// between those in use are as good.
+// can take them, as it could take a file that is deleted when room is needed. Pages
+// that are free between those in use are as good, since payloads lie in pieces (see
+// pieceSize): only records near the bounds of their labels or names need a few pages
+// in a row, and may find none on a full disk on which much was swept.
 //
 // The next pages beyond those in use are written once, with zeros. A page that lies
 // in blocks which were only given and never written makes the sync that follows its
@@ -56,6 +57,7 @@ type room struct {
 // disk lets it. The error is the failure of a sync, after which nothing about the
 // file is certain.
 func (r *reserve) forBatch(used, free int64) (room, error) {
+	r.end = max(r.end, used) // what was in use has its blocks
 	m := room{reserve: r, used: used, free: free}
 	var err error
 	if m.scarce, err = m.make(r.size); err == nil {
@@ -84,24 +86,32 @@ func (m *room) settlement(bytes, batch int) (scarce, err error) {
 // it frees, for so many bytes of keys and values. Pages are half full at least.
 func written(bytes int) int64 { return 2*int64(bytes) + 64<<10 }
 
-// make makes the file longer when less than want is left in it.
+// make makes the file longer when less than want is left in it: by some more, so
+// that it is not done for every batch, or by as much as is missing.
 func (m *room) make(want int64) (scarce, err error) {
 	r := m.reserve
-	if left := m.left(); r.size > 0 && left < want {
-		end := r.end + want - left + r.size/growth
-		switch err := allocate(r.file, r.end, end); {
-		case cannotAllocate(err):
-			r.size = 0
-		case err != nil:
-			return fmt.Errorf("%w: %s keeps its last room for what was begun: %w", storage.ErrFull, r.file.Name(), err), nil
-		default:
-			// The new length is made durable before anything is written there.
-			if err := r.file.Sync(); err != nil {
-				return nil, err
-			}
-			r.end = end
-		}
+	missing := want - m.left()
+	if r.size == 0 || missing <= 0 {
+		return nil, nil
 	}
+	end := r.end + missing + r.size/growth
+	scarce = allocate(r.file, r.end, end)
+	if wantsRoom(scarce) {
+		end = r.end + missing
+		scarce = allocate(r.file, r.end, end)
+	}
+	switch {
+	case cannotAllocate(scarce):
+		r.size = 0
+		return nil, nil
+	case scarce != nil:
+		return fmt.Errorf("%w: %s keeps its last room for what was begun: %w", storage.ErrFull, r.file.Name(), scarce), nil
+	}
+	// The new length is made durable before anything is written there.
+	if err := r.file.Sync(); err != nil {
+		return nil, err
+	}
+	r.end = end
 	return nil, nil
 }
 

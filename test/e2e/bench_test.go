@@ -167,11 +167,12 @@ func TestBenchText(t *testing.T) {
 }
 
 // A bench that is ended early stops its servers, removes its folder and reports
-// nothing.
+// nothing. A Ctrl-C reaches all of its process group.
 func TestBenchEndedEarly(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(sig.String(), func(t *testing.T) {
 			cmd, dir := benchProcess(t, "--embedded", "--callers", "4", "--duration", "1h", "-o", "json")
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			var stdout bytes.Buffer
 			cmd.Stdout = &stdout
 			stderr, err := cmd.StderrPipe()
@@ -188,7 +189,9 @@ func TestBenchEndedEarly(t *testing.T) {
 			if servers := benchServers(t, dir); runtime.GOOS == "linux" && len(servers) != 4 {
 				t.Errorf("the bench and its servers are %q", servers)
 			}
-			_ = cmd.Process.Signal(sig)
+			if err := syscall.Kill(-cmd.Process.Pid, sig); err != nil {
+				t.Fatal(err)
+			}
 			rest, _ := io.ReadAll(lines)
 			if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != 70 || !bytes.Contains(rest, []byte("ended early")) || stdout.Len() > 0 {
 				t.Errorf("status %d, %q, %q", cmd.ProcessState.ExitCode(), rest, &stdout)

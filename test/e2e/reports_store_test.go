@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os/exec"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
@@ -245,60 +243,4 @@ func TestR28_NamesApart(t *testing.T) {
 		}
 	}
 	r.are(t, len(names))
-}
-
-// A second server on the same store is refused by a sentence that names the file,
-// as is a check, and the first one goes on; nor can a name for the folder get
-// around it.
-func TestR56_SecondServer(t *testing.T) {
-	dir := newStore(t)
-	s := serve(t, dir)
-	link := filepath.Join(t.TempDir(), "link")
-	if out, err := exec.Command("ln", "-s", dir, link).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	for _, same := range []string{dir, link} {
-		if out := refusedStart(t, same); !strings.Contains(out, filepath.Join(same, "onced.db")) || !strings.Contains(out, "another process") {
-			t.Errorf("the second server says %q, want why and the path of the file", out)
-		}
-	}
-	if out, exit := runOnced(t, "check", "--data", dir); exit != 1 || !strings.Contains(out, "another process") {
-		t.Errorf("a check of the store ended with status %d: %q", exit, out)
-	}
-	var r runs
-	s.caller().granted(claimOf("still-served"))
-	r.n.Add(1)
-	r.are(t, 1)
-}
-
-// In a rolling restart the new server waits for nobody: it is refused, bounded,
-// while the old one drains, which its probes tell apart from a failure; when the
-// old one has ended the new one serves.
-func TestR56_RollingRestart(t *testing.T) {
-	f := newSwitches(t)
-	dir := newStore(t)
-	s := f.serve(dir)
-	c := s.caller()
-	f.hold("the last claim")
-	last := c.sendClaim("the last claim", leased("k", time.Hour))
-	f.held("the last claim")
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the old server to say that it is not ready", func() bool { code, _ := s.get("/readyz"); return code == 503 })
-	if code, body := s.get("/livez"); code != 200 {
-		t.Errorf("while it drains /livez answers %d %s, want 200: it must not be killed", code, body)
-	}
-	if out := refusedStart(t, dir); !strings.Contains(out, "another process") {
-		t.Errorf("the new server says %q while the old one drains", out)
-	}
-	f.release()
-	if got := last.outcome(t); got != grantedOutcome {
-		t.Errorf("the last claim was answered %v, want GRANTED", got)
-	}
-	if exit := s.wait(); exit != 0 {
-		t.Errorf("the old server ended with status %d, want 0", exit)
-	}
-	serve(t, dir).caller().answered(claimOf("k"), inProgressOutcome)
-	executed(t, 1, 1)
 }

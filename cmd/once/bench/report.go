@@ -64,7 +64,7 @@ func (b *bench) report() *Report {
 		BytesPerRecord: quotient(minus(b.after.used, b.before.used), known(float64(b.service.made.Load()))),
 	}
 	if b.Records > 0 {
-		r.PrefillS = known(b.filling.Seconds())
+		r.PrefillS = known(short(b.filling.Seconds()))
 		r.PrefillRecordsPerS = quotient(known(float64(b.Records)), r.PrefillS)
 	}
 	return r
