@@ -1,0 +1,6 @@
+//go:build race
+
+package main
+
+// raceEnabled says that the programs are built with the race detector as well.
+const raceEnabled = true
