@@ -28,7 +28,7 @@ func (s *Service) Claim(ctx context.Context, req *oncedv1.ClaimRequest) (*oncedv
 	c.request.Operator = who.roles&roleOperator != 0
 	var answer onced.ClaimAnswer
 	err = s.hold(ctx, c.id, c.wait, c.policy, func() (time.Duration, error) {
-		err := s.withPayloads(ctx, c.id, func() (shown []*onced.Result, err error) {
+		err := s.withPayloads(ctx, c.id, func() (_ shown, err error) {
 			answer, err = s.claim(ctx, c)
 			return shownByClaim(answer), err
 		})
@@ -54,16 +54,16 @@ func (s *Service) Claim(ctx context.Context, req *oncedv1.ClaimRequest) (*oncedv
 	return wire, nil
 }
 
-// shownByClaim returns the payloads that a claim is answered with.
-func shownByClaim(a onced.ClaimAnswer) []*onced.Result {
-	var shown []*onced.Result
-	if a.Operation != nil && a.Operation.State.Settled() {
-		shown = a.Operation.Payloads()
+// shownByClaim returns what a claim is answered with.
+func shownByClaim(a onced.ClaimAnswer) shown {
+	switch {
+	case a.Checkpoint != nil:
+		return shown{payloads: []*onced.Result{&a.Checkpoint.Payload}, claimed: true}
+	case a.Operation != nil && a.Operation.State.Settled():
+		return shown{payloads: a.Operation.Payloads()}
+	default:
+		return shown{}
 	}
-	if a.Checkpoint != nil {
-		shown = append(shown, &a.Checkpoint.Payload)
-	}
-	return shown
 }
 
 // claim decides a claim once: by what is durable if that is known and the claim

@@ -59,6 +59,7 @@ var storeErrors = []struct {
 	{fmt.Errorf("disk 7 of secret-host: %w", storage.ErrFull), codes.ResourceExhausted, "STORAGE_FULL", "no", true, false},
 	{fmt.Errorf("fsync of secret-host: %w", storage.ErrFailed), codes.Unavailable, "NOT_READY", "unknown", true, true},
 	{fmt.Errorf("%w: %w", storage.ErrFailed, context.Canceled), codes.Unavailable, "NOT_READY", "unknown", true, true},
+	{fmt.Errorf("%w: 2048 wait on secret-host", storage.ErrOverloaded), codes.Unavailable, "OVERLOADED", "no", true, false},
 	{storage.ErrClosed, codes.Unavailable, "STOPPING", "no", true, false},
 	{context.DeadlineExceeded, codes.DeadlineExceeded, "DEADLINE_EXCEEDED", "unknown", false, false},
 	{context.Canceled, codes.Canceled, "CANCELLED", "unknown", false, false},

@@ -162,16 +162,17 @@ type watchStream struct {
 // Context returns the context that ends with the watch.
 func (s *watchStream) Context() context.Context { return s.ctx }
 
-// healthStore is a store that tells the health when there is no room in it.
+// healthStore is a store that tells the health when claims find no room in it.
 type healthStore struct {
 	storage.Store
 	health *Health
 }
 
-// Update implements [storage.Store].
+// Update implements [storage.Store]. That a report is refused says nothing of claims:
+// a great result may want more room than is kept for all of them.
 func (s *healthStore) Update(ctx context.Context, t storage.Target, fn storage.UpdateFunc) error {
 	err := s.Store.Update(ctx, t, fn)
-	if errors.Is(err, storage.ErrFull) {
+	if t.Class == storage.ClassClaim && errors.Is(err, storage.ErrFull) {
 		s.health.setFull(true)
 	}
 	return err

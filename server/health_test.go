@@ -12,7 +12,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
+	"github.com/onced/onced"
 	oncedv1 "github.com/onced/onced/gen/onced/v1"
 )
 
@@ -114,6 +116,55 @@ func TestFullStoreIsNoticed(t *testing.T) {
 		<-time.After(probeInterval)
 		synctest.Wait()
 		r.wantHealth(serving, serving, nil, nil)
+	})
+}
+
+// TestFullForAReport: a report that finds no room says nothing of claims.
+func TestFullForAReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, slog.LevelInfo)
+		fence := r.grant("k")
+		r.store.full.Store(true)
+		_, err := r.client.Complete(t.Context(), completeRequest("k", fence, "done"))
+		r.wantReason(err, codes.ResourceExhausted, "STORAGE_FULL", "no")
+		r.wantHealth(serving, serving, nil, nil)
+		if log := r.log.String(); strings.Contains(log, "the store is full") {
+			t.Errorf("log:\n%s", log)
+		}
+	})
+}
+
+// TestStuckStore: a store that does not answer keeps neither the calls that have a
+// deadline, nor the stop of the server, nor the answer that its health gives.
+func TestStuckStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, slog.LevelInfo)
+		r.store.stuck.Store(true)
+		<-time.After(2 * probeInterval)
+		synctest.Wait()
+		r.wantHealth(serving, serving, nil, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := r.client.Claim(ctx, claimRequest("k")); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("a claim with a deadline: %v", err)
+		}
+		held := make(chan error, 1)
+		go func() {
+			_, err := r.client.Claim(t.Context(), claimRequest("k"))
+			held <- err
+		}()
+		synctest.Wait()
+		stopping, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		r.server.Stop(stopping)
+		if err := <-held; status.Code(err) != codes.Unavailable {
+			t.Errorf("a claim that was cut off: %v", err)
+		}
+		r.store.stuck.Store(false)
+		v, err := r.store.Get(t.Context(), onced.Identity{Namespace: "n", Key: "k", Method: "m"})
+		if err != nil || v.Record != nil {
+			t.Errorf("a claim that could not be decided is stored: %v, %v", v.Record, err)
+		}
 	})
 }
 

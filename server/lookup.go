@@ -34,11 +34,11 @@ func (s *Service) Lookup(ctx context.Context, req *oncedv1.LookupRequest) (*once
 	}
 	var op *onced.Operation
 	err = s.hold(ctx, c.id, c.wait, c.policy, func() (time.Duration, error) {
-		err := s.withPayloads(ctx, c.id, func() (shown []*onced.Result, err error) {
+		err := s.withPayloads(ctx, c.id, func() (answer shown, err error) {
 			if op, err = s.lookup(ctx, c); err == nil && c.bytes && op.State.Settled() {
-				shown = op.Payloads()
+				answer.payloads = op.Payloads()
 			}
-			return shown, err
+			return answer, err
 		})
 		if err != nil || op.State != onced.StatePending {
 			return 0, err

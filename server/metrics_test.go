@@ -13,6 +13,7 @@ import (
 	"github.com/onced/onced"
 	oncedv1 "github.com/onced/onced/gen/onced/v1"
 	"github.com/onced/onced/server/sweep"
+	"github.com/onced/onced/storage"
 )
 
 // traffic claims, replays, mismatches and loses under one key of a namespace.
@@ -53,6 +54,8 @@ func TestMetrics(t *testing.T) {
 	r.clock.Advance(31 * time.Second)
 	r.metrics.Alarm("n", onced.AlarmContradicted)
 	r.metrics.KeyTimeChanged("n")
+	r.metrics.Committed(storage.Commit{Requests: [storage.Classes]int{3, 2, 0}, Took: time.Second, Bytes: 500})
+	r.metrics.Committed(storage.Commit{Requests: [storage.Classes]int{0, 1, 0}}) // nothing had to be written
 	r.metrics.Swept(sweep.Batch{Kind: onced.DueExpiry, Deleted: 3, Rewritten: 2, Kept: 1, Failed: 4, Lag: time.Minute})
 
 	for _, tt := range []struct {
@@ -74,6 +77,12 @@ func TestMetrics(t *testing.T) {
 		{0, "onced_unsettled_operations", []string{"other"}},
 		{1, "onced_unresolved_age_seconds", nil},
 		{4096, "onced_store_size_bytes", nil},
+		{3072, "onced_store_used_bytes", nil},
+		{1024, "onced_store_free_bytes", nil},
+		{1, "onced_store_queued", []string{"claim"}},
+		{2, "onced_store_queued", []string{"settlement"}},
+		{3, "onced_store_queued", []string{"sweep"}},
+		{500, "onced_store_written_bytes_total", nil},
 		{3, "onced_sweep_entries_total", []string{"operations", "deleted"}},
 		{2, "onced_sweep_entries_total", []string{"operations", "rewritten"}},
 		{1, "onced_sweep_entries_total", []string{"operations", "kept"}},
@@ -81,6 +90,13 @@ func TestMetrics(t *testing.T) {
 		{60, "onced_sweep_lag_seconds", []string{"operations"}},
 	} {
 		r.counted(tt.want, tt.name, tt.labels...)
+	}
+	for name, want := range map[string][2]float64{ // how many, and their sum
+		"onced_commit_batch_size": {1, 5}, "onced_commit_seconds": {1, 1}, "onced_queue_seconds": {3, 0},
+	} {
+		if n, sum := r.observed(name); n != want[0] || sum != want[1] {
+			t.Errorf("%s: %v observations of %v in all, want %v", name, n, sum, want)
+		}
 	}
 	problems, err := testutil.GatherAndLint(r.registry)
 	if err != nil || len(problems) != 0 {
@@ -93,12 +109,20 @@ func TestNoSeriesPerKey(t *testing.T) {
 	r := newRig(t, slog.LevelError+1)
 	r.traffic("n", "first")
 	r.traffic("namespace", "first")
+	for i := range 10 {
+		for _, method := range []string{"/onced.v1.IdempotencyService/Method%d", "/service%d/Claim"} {
+			_ = r.conn.Invoke(t.Context(), fmt.Sprintf(method, i), claimRequest("k"), claimRequest("k"))
+		}
+	}
 	before := r.series()
 	for i := range 1000 {
 		r.traffic("n", fmt.Sprintf("key%d", i))
 		if i%100 == 0 {
 			r.traffic(fmt.Sprintf("namespace%d", i), "key")
 		}
+	}
+	if n := r.count("onced_rpcs_total", "Unimplemented"); n != 0 {
+		t.Errorf("%v calls of unknown methods have series", n)
 	}
 	if after := r.series(); after != before {
 		t.Errorf("%d series before, %d after 1,000 keys", before, after)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -78,6 +79,13 @@ func TestKnownWaitsForNobody(t *testing.T) {
 	r := settledRig(t)
 	live := claimRequest("live")
 	r.grant("live")
+	id := onced.Identity{Namespace: "n", Key: "unreadable", Method: "m"}
+	err := r.store.Store.Update(t.Context(), storage.Target{ID: id}, func(onced.View) onced.Plan {
+		return onced.Plan{Put: &onced.Record{ID: id, State: 99}}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	release := r.store.gate.HoldSync()
 	defer release()
 	held := make(chan error, 1)
@@ -102,6 +110,10 @@ func TestKnownWaitsForNobody(t *testing.T) {
 		other.Subject = "somebody else"
 		_, err = r.client.Claim(t.Context(), other)
 		r.wantReason(err, codes.PermissionDenied, "SUBJECT_MISMATCH", "no")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		_, err = r.client.Claim(ctx, claimRequest("unreadable"))
+		cancel()
+		r.wantReason(err, codes.FailedPrecondition, "RECORD_UNREADABLE", "no")
 		r.store.full.Store(true)
 	}
 	select {
@@ -113,7 +125,7 @@ func TestKnownWaitsForNobody(t *testing.T) {
 	if err := <-held; err != nil {
 		t.Error(err)
 	}
-	_, err := r.client.Claim(t.Context(), claimRequest("new"))
+	_, err = r.client.Claim(t.Context(), claimRequest("new"))
 	r.wantReason(err, codes.ResourceExhausted, "STORAGE_FULL", "no")
 }
 
@@ -170,10 +182,82 @@ func TestReplyRoomFirst(t *testing.T) {
 	if n := r.server.replies.inFlight.Load(); n != 0 || reads.Load() != 1 {
 		t.Errorf("after a call that failed %d bytes are in flight, and %d reads were made", n, reads.Load())
 	}
-	r.server.replies.limit = int64(len(largeText)) - 1
+	r.store.payload = func(context.Context, onced.Identity, onced.Digest) ([]byte, error) { panic(errPanicText) }
 	_, err := r.replay()
+	r.wantReason(err, codes.Internal, "INTERNAL", "unknown")
+	if n := r.server.replies.inFlight.Load(); n != 0 {
+		t.Errorf("after a panic %d bytes are in flight", n)
+	}
+	r.store.payload = func(context.Context, onced.Identity, onced.Digest) ([]byte, error) {
+		reads.Add(1)
+		return nil, fail
+	}
+	r.server.replies.limit = int64(len(largeText)) - 1
+	_, err = r.replay()
 	r.wantReason(err, codes.Unavailable, "OVERLOADED", "unknown")
 	if reads.Load() != 1 {
 		t.Error("a result was read although there was no room for the reply")
 	}
+}
+
+// TestLargeFailure: the details of a failure are a payload like any other.
+func TestLargeFailure(t *testing.T) {
+	r := newRig(t, slog.LevelInfo)
+	_, err := r.client.Fail(t.Context(), &oncedv1.FailRequest{
+		Ref: claimRequest("k").GetRef(), ClaimToken: tokenOf("k"), Fence: r.grant("k"), Disposition: oncedv1.Disposition_DISPOSITION_FINAL,
+		Failure: &oncedv1.Failure{Code: "ABORTED", Details: &oncedv1.Payload{Body: &oncedv1.Payload_Text{Text: largeText}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := r.replay()
+	if err != nil || resp.GetOutcome() != oncedv1.Outcome_OUTCOME_FAILED || resp.GetOperation().GetFailure().GetDetails().GetText() != largeText {
+		t.Errorf("%v, %v", resp.GetOutcome(), err)
+	}
+}
+
+// TestLargeCheckpoint: a takeover hands over a large checkpoint. One that cannot be
+// handed over has made its claim all the same, is not told that there is none, and
+// the same claim again gets the first answer.
+func TestLargeCheckpoint(t *testing.T) {
+	r := newRig(t, slog.LevelInfo)
+	progress := largeText[:50_000]
+	_, err := r.client.Renew(t.Context(), &oncedv1.RenewRequest{
+		Ref: claimRequest("k").GetRef(), ClaimToken: tokenOf("k"), Fence: r.grant("k"),
+		Checkpoint: &oncedv1.Checkpoint{Seq: 1, Payload: &oncedv1.Payload{Body: &oncedv1.Payload_Text{Text: progress}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.clock.Advance(time.Hour)
+	takeover := claimRequest("k")
+	takeover.ClaimToken, takeover.TakeOverAttempt = tokenOf("another"), 1
+
+	limit := r.server.replies.limit
+	r.server.replies.limit = 1
+	_, err = r.client.Claim(t.Context(), takeover)
+	r.wantReason(err, codes.Unavailable, "OVERLOADED", "unknown")
+	r.server.replies.limit = limit
+	for _, trouble := range []struct {
+		err    error
+		code   codes.Code
+		reason string
+	}{
+		{storage.ErrDamaged, codes.FailedPrecondition, "RECORD_UNREADABLE"},
+		{storage.ErrNoPayload, codes.Unavailable, "OVERLOADED"},
+	} {
+		r.store.payload = func(context.Context, onced.Identity, onced.Digest) ([]byte, error) { return nil, trouble.err }
+		_, err = r.client.Claim(t.Context(), takeover)
+		st := r.wantReason(err, trouble.code, trouble.reason, "unknown")
+		if strings.Contains(st.Message(), "nothing was changed") {
+			t.Errorf("after a takeover: %s", st.Message())
+		}
+	}
+	r.store.payload = nil
+	resp, err := r.client.Claim(t.Context(), takeover)
+	if err != nil || resp.GetOutcome() != oncedv1.Outcome_OUTCOME_TAKEN_OVER || resp.GetOperation().GetAttempt() != 2 ||
+		resp.GetCheckpoint().GetPayload().GetText() != progress {
+		t.Errorf("%v of attempt %d, %v", resp.GetOutcome(), resp.GetOperation().GetAttempt(), err)
+	}
+	r.counted(0, inFlight)
 }

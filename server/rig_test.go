@@ -189,6 +189,23 @@ func (r *rig) count(name string, values ...string) float64 {
 	return sum
 }
 
+// observed returns how many observations a histogram has, and their sum.
+func (r *rig) observed(name string) (n, sum float64) {
+	r.Helper()
+	families, err := r.registry.Gather()
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name {
+				n, sum = n+float64(m.GetHistogram().GetSampleCount()), sum+m.GetHistogram().GetSampleSum()
+			}
+		}
+	}
+	return n, sum
+}
+
 // series returns how many series a scrape has.
 func (r *rig) series() int {
 	r.Helper()
@@ -208,7 +225,17 @@ type oddStore struct {
 	full atomic.Bool // updates find no room
 	mad  atomic.Bool // updates panic
 
+	stuck atomic.Bool // reads and questions for room wait until their context ends
+
 	payload func(context.Context, onced.Identity, onced.Digest) ([]byte, error) // in the place of Payload, unless nil
+}
+
+func (s *oddStore) Get(ctx context.Context, id onced.Identity) (onced.View, error) {
+	if s.stuck.Load() {
+		<-ctx.Done()
+		return onced.View{}, ctx.Err()
+	}
+	return s.Store.Get(ctx, id)
 }
 
 func (s *oddStore) Update(ctx context.Context, t storage.Target, fn storage.UpdateFunc) error {
@@ -236,6 +263,10 @@ func (s *oddStore) Payload(ctx context.Context, id onced.Identity, d onced.Diges
 }
 
 func (s *oddStore) Room(ctx context.Context) error {
+	if s.stuck.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	if s.full.Load() {
 		return storage.ErrFull
 	}

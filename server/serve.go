@@ -47,9 +47,9 @@ type Config struct {
 	Policies *Policies
 	Metrics  *Metrics
 	Logger   *slog.Logger
-	// StandIn answers in place of the service over the store, if it is set, and
-	// gets only valid claims and completions. Everything else is as ever, so what
-	// calls cost without a store can be measured.
+	// StandIn answers in place of the service over the store, if it is set. Of
+	// claims and completions it gets the valid ones only. Everything else is as
+	// ever, so what calls cost without a store can be measured.
 	StandIn oncedv1.IdempotencyServiceServer
 }
 

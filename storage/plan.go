@@ -3,7 +3,6 @@ package storage
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/onced/onced"
 )
@@ -32,16 +31,35 @@ func CheckPlan(v onced.View, p onced.Plan) error {
 	return nil
 }
 
-// checkPayloads refuses a record whose large payloads come without their bytes and
-// are not those of the record in its place.
+// checkPayloads refuses a record with a large payload that comes without its bytes and
+// is not the one that stands there.
 func checkPayloads(v onced.View, put *onced.Record) error {
-	for _, p := range put.Payloads() {
-		stays := func(old *onced.Result) bool { return old.SHA256 == p.SHA256 && old.Size == p.Size && Large(old) }
-		if Large(p) && p.Bytes == nil && (v.Record == nil || !slices.ContainsFunc(v.Record.Payloads(), stays)) {
+	old := payloads(v.Record)
+	for i, p := range payloads(put) {
+		stays := func() bool {
+			return old[i] != nil && Large(old[i]) && old[i].SHA256 == p.SHA256 && old[i].Size == p.Size
+		}
+		if p != nil && Large(p) && p.Bytes == nil && !stays() {
 			return fmt.Errorf("storage: the plan for %v puts a payload of %d bytes without them", v.ID, p.Size)
 		}
 	}
 	return nil
+}
+
+// payloads returns the payloads of a record, if any, each in its own place; nil where
+// there is none.
+func payloads(r *onced.Record) (p [3]*onced.Result) {
+	if r == nil {
+		return p
+	}
+	p[0] = r.Result
+	if r.Failure != nil {
+		p[1] = r.Failure.Details
+	}
+	if r.Checkpoint != nil {
+		p[2] = &r.Checkpoint.Payload
+	}
+	return p
 }
 
 // CheckMeta refuses a change of the facts about a store that are fixed when it is

@@ -11,9 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/onced/onced/cmd/once/bench"
@@ -66,8 +64,8 @@ is not this command's own:
     empty_store_pairs_per_s, prefill_s, prefill_records_per_s   with --records: the rate before them,
                           and how they were filled in, by 256 callers or more
 
-The temporary folder is made where TMPDIR says, /tmp by default. A file system in memory has no disk to
-wait for.`
+The temporary folder is made where TMPDIR says, /tmp by default; only SIGKILL leaves it there. A file
+system in memory has no disk to wait for.`
 }
 
 // Run measures, or is one of the servers that are measured.
@@ -85,7 +83,7 @@ func (c *benchCommand) Run(s *session) error {
 	case partEmpty:
 		return bench.ServeEmpty(s.in, s.out, s.err)
 	}
-	ctx, release := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, release := untilSignal()
 	defer release()
 	report, err := c.measure(ctx, s, cfg)
 	switch {
@@ -108,7 +106,7 @@ func (c *benchCommand) measure(ctx context.Context, s *session, cfg bench.Config
 		}
 		return c.compare(ctx, s, cfg, bench.Process{Address: s.commandLine.Server})
 	}
-	dir, err := os.MkdirTemp("", "once-bench-")
+	dir, err := temporaryFolder("once-bench-")
 	if err != nil {
 		return nil, err
 	}

@@ -99,13 +99,16 @@ func TestTokenFile(t *testing.T) {
 	s.budgets.answer = 300 * time.Millisecond
 	stop, addr := s.stop, s.addr
 	s.addr = "127.0.0.1:1"
-	s.once("claim", "--key", "k", "--method", "m", "--token-file", file).want(t, exitUnreachable)
+	r := s.once("claim", "--key", "k", "--method", "m", "--token-file", file).want(t, exitUnreachable)
+	if !strings.Contains(r.stderr, "see that onced serves where --server or ONCED_SERVER says") {
+		t.Errorf("stderr %s", r.stderr)
+	}
 	s.addr, s.budgets.answer = addr, usualBudgets.answer
 	defer stop()
 
 	before := ticketIn(t, file)
 	s.once("complete", "--key", "k", "--method", "m", "--token-file", file, "--text", "").want(t, exitUsage)
-	r := s.once("claim", "--key", "k", "--method", "m", "--token-file", file).want(t, exitOK)
+	r = s.once("claim", "--key", "k", "--method", "m", "--token-file", file).want(t, exitOK)
 	after := ticketIn(t, file)
 	if !bytes.Equal(before.ClaimToken, after.ClaimToken) || before.Fence != 0 || after.Fence == 0 || r.stderr != "" {
 		t.Errorf("fences %d and %d, stderr %q", before.Fence, after.Fence, r.stderr)

@@ -10,10 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"google.golang.org/protobuf/proto"
 
@@ -69,14 +67,14 @@ func (d *demoCommand) Run(s *session) error {
 	case partHolder:
 		return demoHolder(s)
 	}
-	ctx, release := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	ctx, release := untilSignal()
 	defer release()
 	return direct(ctx, s)
 }
 
 // direct is the whole demonstration, on a server that it starts and stops.
 func direct(ctx context.Context, s *session) (err error) {
-	dir, err := os.MkdirTemp("", "once-demo-")
+	dir, err := temporaryFolder("once-demo-")
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -64,18 +66,36 @@ func startEmbedded(ctx context.Context, dir, config string, flags ...string) (*e
 		"serve", "--data", e.data, "--config", settings, "--ready-file", ready,
 		"--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0",
 	}, flags...)...)
-	if err := e.cmd.Start(); err != nil {
+	if err := e.start(); err != nil {
 		return nil, err
 	}
-	go func() {
-		_ = e.cmd.Wait() // its error is in the ProcessState
-		close(e.exited)
-	}()
 	if err := e.awaitReady(ctx, ready); err != nil {
 		e.kill()
 		return nil, err
 	}
 	return e, nil
+}
+
+// temporaryFolder makes a folder for an embedded server and what else belongs to it.
+func temporaryFolder(name string) (string, error) {
+	dir, err := os.MkdirTemp("", name)
+	if err != nil {
+		return "", fmt.Errorf("there is no place for a temporary folder: %w; name a folder that can be written in by TMPDIR", err)
+	}
+	return dir, nil
+}
+
+// untilSignal returns a context that ends with the first signal by which somebody
+// ends a command, or that says that the reader of what it prints has gone away. A
+// signal that the process was started to ignore, as nohup does, goes on being ignored.
+func untilSignal() (ctx context.Context, release context.CancelFunc) {
+	endings := []os.Signal{syscall.SIGTERM}
+	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE} {
+		if !signal.Ignored(sig) {
+			endings = append(endings, sig)
+		}
+	}
+	return signal.NotifyContext(context.Background(), endings...)
 }
 
 // findOnced finds the server's program: beside this one, as they are installed,
@@ -101,6 +121,25 @@ func (e *embedded) prepare(program string, log *os.File, args ...string) *exec.C
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
+}
+
+// start starts the server, which ends with this process however that happens. The
+// kernel takes the thread that has started it for its parent: this one stays for as
+// long as the server runs.
+func (e *embedded) start() error {
+	endWithParent(e.cmd.SysProcAttr)
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := e.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = e.cmd.Wait() // its error is in the ProcessState
+			close(e.exited)
+		}
+	}()
+	return <-started
 }
 
 // awaitReady waits until the server says that it serves.

@@ -50,14 +50,17 @@ func describe(err error) string {
 	if !ok {
 		return oneLine(err.Error())
 	}
-	text := s.Message()
-	switch reason := reasonOf(s); {
+	text, reason := s.Message(), reasonOf(s)
+	switch {
 	case reason != "":
 		text += " (" + reason + ")"
 	case errors.Is(err, context.DeadlineExceeded):
 		text = "onced gave no answer, and it is not known what became of the call: " + text
 	default:
 		text = s.Code().String() + ": " + text
+	}
+	if reason == "" && (s.Code() == codes.Unavailable || s.Code() == codes.DeadlineExceeded) {
+		text += "; see that onced serves where --server or ONCED_SERVER says"
 	}
 	return oneLine(text)
 }

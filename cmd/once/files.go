@@ -55,6 +55,10 @@ func isLink(path string) bool {
 func writeBeside(path string, mode fs.FileMode, content []byte) (string, error) {
 	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"."+rand.Text())
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		at.Path = filepath.Dir(path) // it is the folder that is not there, or not to be written in
+	}
 	if err != nil {
 		return "", err
 	}

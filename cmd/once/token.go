@@ -53,7 +53,11 @@ func findTicket(file string) (*openTicket, error) {
 	case file != "" && set:
 		return nil, fmt.Errorf("--token-file and %s are both given; one token is enough", tokenEnv)
 	case file != "":
-		return ticketFromFile(file)
+		t, err := ticketFromFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("--token-file %s: %w", file, err)
+		}
+		return t, nil
 	case set:
 		token, err := base64.StdEncoding.DecodeString(inherited)
 		if err != nil || onced.ValidateToken(token) != nil { // their errors could show a part of the token
@@ -119,6 +123,9 @@ const ticketMode fs.FileMode = 0o600
 // heldTicket reads the ticket of a claim that was answered.
 func heldTicket(file string) (ticket, error) {
 	f, err := os.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ticket{}, fmt.Errorf("--token-file %s is not there: name the file that the claim was made with by `once claim --token-file`", file)
+	}
 	if err != nil {
 		return ticket{}, err
 	}

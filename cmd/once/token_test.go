@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -130,4 +131,22 @@ func TestTokenFileOfOthers(t *testing.T) {
 	s.once("lookup", "--key", "k").want(t, exitNotFound)
 	must(t, os.Chmod(file, 0o600))
 	s.once(claims(file)...).want(t, exitOK)
+}
+
+// TestTokenFileThatCannotBe: it is said which file is meant, and nothing is sent.
+func TestTokenFileThatCannotBe(t *testing.T) {
+	s, nowhere := newServer(t), inDir(t, "none")
+	file := filepath.Join(nowhere, "token")
+	for _, c := range []struct {
+		run  run
+		says string
+	}{
+		{s.once(claims(file)...), "--token-file " + file + ": open " + nowhere + ": no such file"},
+		{s.once("renew", "--key", "k", "--method", "m", "--token-file", file), "--token-file " + file + " is not there: name the file"},
+	} {
+		if c.run.want(t, exitUsage); !strings.Contains(c.run.stderr, c.says) {
+			t.Errorf("stderr %s, want %s", c.run.stderr, c.says)
+		}
+	}
+	s.once("lookup", "--key", "k", "--method", "m").want(t, exitNotFound)
 }

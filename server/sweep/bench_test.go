@@ -183,7 +183,12 @@ func (s *spy) ScanDue(ctx context.Context, kind onced.DueKind, before time.Time,
 	return page, err
 }
 
+// Update refuses what a sweep must not take: the turn and the room of claims and
+// settlements.
 func (s *spy) Update(ctx context.Context, t storage.Target, fn storage.UpdateFunc) error {
+	if t.Class != storage.ClassSweep {
+		return fmt.Errorf("a sweep updates as a %s", t.Class)
+	}
 	now := s.running.Add(1)
 	defer s.running.Add(-1)
 	for most := s.most.Load(); now > most && !s.most.CompareAndSwap(most, now); most = s.most.Load() {

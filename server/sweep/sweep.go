@@ -29,7 +29,7 @@ const (
 	// parallel is how many updates of a batch run at once: enough to share the
 	// commits of a store that commits in groups, and never more than this many
 	// before a claim in the store's queue.
-	parallel = 16
+	parallel = 8
 	// breath is the pause between two batches, in which claims have the store to
 	// themselves.
 	breath = 10 * time.Millisecond

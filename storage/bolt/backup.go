@@ -63,7 +63,7 @@ func discard(f *os.File) {
 func (s *Store) snapshotTo(ctx context.Context, f *os.File) (int64, error) {
 	out := &snapshotWriter{ctx: ctx, s: s, f: f}
 	size, _, err := read(ctx, s, func(tx *bbolt.Tx) (int64, error) {
-		if room := diskRoom(s.path); room-backupLeaves < tx.Size() {
+		if _, room := disk(filepath.Dir(s.path)); room-backupLeaves < tx.Size() {
 			return 0, fmt.Errorf("%w: a backup is copied to %s first, which takes %s and has to leave %s free; there are %s",
 				storage.ErrFull, filepath.Dir(s.path), mebibytes(tx.Size()), mebibytes(backupLeaves), mebibytes(room))
 		}

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/onced/onced"
@@ -131,20 +129,6 @@ func TestBackupClosing(t *testing.T) {
 	}
 	if err := <-copied; !errors.Is(err, storage.ErrClosed) || n >= size {
 		t.Errorf("the copy ended with %v after %d bytes", err, n)
-	}
-}
-
-// TestBackupNoRoom: a backup does not take the last room that the store has.
-func TestBackupNoRoom(t *testing.T) {
-	from := closed(t)
-	dir := smallDisk(t, 32<<20)
-	for _, name := range []string{fileData, fileMarker} {
-		copyFile(t, filepath.Join(from, name), filepath.Join(dir, name))
-	}
-	h := newHarness(t)
-	s := h.open(dir)
-	if err := s.Backup(t.Context(), io.Discard); !errors.Is(err, storage.ErrFull) || !strings.Contains(err.Error(), dir) {
-		t.Errorf("backup: %v", err)
 	}
 }
 

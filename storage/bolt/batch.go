@@ -28,14 +28,20 @@ type batch struct {
 	at       moment // at which all are decided: the transaction locks every record
 	meta     storage.Meta
 	progress codec.Progress
+	records  map[string]struct{} // encoded identities of those that are changed
 	edits    int
-	bytes    int // of the keys and values written
+	bytes    int  // of the keys and values written
+	claims   bool // some of it is a claim's
 	room     room
 }
 
 // newBatch begins a batch over the newest commit.
 func (s *Store) newBatch(tx *bbolt.Tx) *batch {
-	return &batch{store: s, tx: tx, at: s.moment(), meta: s.durable.Load().meta, progress: s.progress}
+	tx.Bucket(bucketPayloads).FillPercent = payloadFill
+	return &batch{
+		store: s, tx: tx, at: s.moment(), meta: s.durable.Load().meta, progress: s.progress,
+		records: map[string]struct{}{},
+	}
 }
 
 // add carries out a request in the transaction. The error is the transaction's;
@@ -49,6 +55,7 @@ func (b *batch) add(r *request) error {
 	if r.err, err = b.finds(r.class, c); r.err != nil || err != nil {
 		return err
 	}
+	b.claims = b.claims || r.class == storage.ClassClaim && len(c.edits) > 0
 	return b.apply(c)
 }
 
@@ -88,6 +95,9 @@ func (b *batch) apply(c change) error {
 		}
 		if err != nil {
 			return err
+		}
+		if string(e.bucket) == string(bucketRecords) {
+			b.records[string(e.key)] = struct{}{}
 		}
 		b.edits++
 	}
@@ -148,6 +158,7 @@ func (u *update) decide(b *batch) (change, error) {
 	}
 	// fn is not trusted to leave alone what it was shown: what the file holds was
 	// taken from the record before.
+	u.panicked = nil // in a batch before, which found no room
 	plan, err := guarded(func() onced.Plan { return u.fn(v) })
 	if err != nil {
 		u.panicked = &v
@@ -210,7 +221,7 @@ func (u *update) edits(plan onced.Plan, record stored, twin storedTwin) ([]edit,
 }
 
 // decideRoom is the request that asks whether claims find room. It changes nothing:
-// what a full disk has refused last it tries again with the facts as they are.
+// after a commit that found none it tries one with the facts as they are.
 func decideRoom(b *batch) (change, error) {
 	if !b.store.full {
 		return change{}, b.room.claims()

@@ -44,10 +44,6 @@ func (o Options) lockTimeout() time.Duration {
 	return o.LockTimeout
 }
 
-// initialMap is how much address space the data file is given at once. A file
-// that outgrows it is mapped anew, for which all readers have to leave.
-const initialMap = 1 << 30
-
 // growthPastReserve is by how much bbolt makes the file longer at once, where the
 // reserve was not kept.
 const growthPastReserve = 1 << 20
@@ -67,8 +63,9 @@ type Store struct {
 
 	queue    queue
 	durable  atomic.Pointer[durable]
+	unsynced atomic.Pointer[unsynced]
 	reserve  reserve        // the committer's
-	full     bool           // the last commit found no room; the committer's
+	full     bool           // a commit found no room, and none of a claim has since; the committer's
 	progress codec.Progress // as of the newest commit; the committer's
 	marked   time.Time      // when the marker was written last; the committer's
 
@@ -87,7 +84,8 @@ var _ storage.Store = (*Store)(nil)
 // Open opens the store in a folder, and takes it for this process until Close.
 // Anything there that is not a whole store in its newest state is refused by an
 // error that names the file and says what to do, and is left as it is; it is
-// [ErrNoStore] if there is nothing at all. Each start makes one commit.
+// [ErrNoStore] if there is nothing at all. Each start makes one commit; on a disk
+// that has no room for it the store is opened nevertheless.
 //
 // The file is checked before anything is read from it: all of it, with the seals
 // of all values, while its pages take up to 64 MiB, so that start does not wait for
@@ -128,9 +126,10 @@ func (o Options) database(b *bbolt.Options) {
 	}
 }
 
-// start makes the first commit. It makes sure that everything that is visible
-// is durable, also what a killed process had written and not yet synced; and by
-// its number a copy of the file that was made before can be told.
+// start makes the first commit, if there is room for one. It makes sure that
+// everything that is visible is durable, also what a killed process had written and
+// not yet synced; and by its number a copy of the file that was made before can be
+// told.
 func (s *Store) start(clock storage.Clock) error {
 	tx, err := s.db.Begin(true)
 	if err != nil {
@@ -146,8 +145,10 @@ func (s *Store) start(clock storage.Clock) error {
 	if err = b.finish(); err == nil {
 		err = tx.Commit()
 	}
-	if noRoom(err) {
-		return fmt.Errorf("%w: %s: the first commit after a start found no room; free some: %w", storage.ErrFull, s.path, err)
+	if noRoom(err) && s.visible() == txid-1 {
+		// What there is can be read nevertheless: it is synced as it is.
+		txid, b.progress, s.full = txid-1, f.progress, true
+		err = s.db.Sync()
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.path, err)

@@ -9,15 +9,17 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/onced/onced"
 	"github.com/onced/onced/storage"
 )
 
 // The bounds of a batch. They keep what a commit holds in memory, and how long
-// its callers wait for each other, within reason; a batch goes over the second
+// its callers wait for each other, within reason; a batch goes over the last two
 // by one request.
 const (
 	maxBatch      = 1024    // requests
 	maxBatchBytes = 2 << 20 // of what they write
+	maxBatchEdits = 8 << 10 // entries that they write or remove; usual requests need a few each
 )
 
 // hooks are called around each commit, by the committer. Any may be nil.
@@ -40,6 +42,23 @@ type durable struct {
 	next chan struct{} // closed when there is a newer one
 }
 
+// unsynced is the commit that readers may see before it is durable. A payload that
+// stands apart changes only with its record.
+type unsynced struct {
+	txid    int
+	records map[string]struct{} // encoded identities of those that it changes
+}
+
+// leaves reports whether a record stands in a transaction as it did in the one
+// before, which is durable.
+func (u *unsynced) leaves(id onced.Identity, txid int) bool {
+	if u == nil || u.txid != txid {
+		return false
+	}
+	_, changed := u.records[string(id.Encode())]
+	return !changed
+}
+
 // publish makes a commit the newest one that may be shown.
 func (s *Store) publish(txid int, meta storage.Meta) {
 	last := s.durable.Swap(&durable{txid: txid, meta: meta, next: make(chan struct{})})
@@ -58,7 +77,9 @@ func (s *Store) loop() {
 			return
 		}
 		members = slices.DeleteFunc(members, func(r *request) bool { return !r.take() })
-		s.carryOut(members)
+		if len(members) > 0 {
+			s.carryOut(members)
+		}
 		s.remark()
 		if len(members) > 1 { // a lone caller has nobody to share with
 			s.queue.gather()
@@ -66,29 +87,28 @@ func (s *Store) loop() {
 	}
 }
 
-// carryOut carries out requests and answers them. Those that find no room are
-// carried out again in smaller parts, so that each is refused for its own need
-// only: without the claims first, then by halves.
+// carryOut carries out requests as one batch and answers them; what this had no
+// place for is put back. When it finds no room its members are carried out again in
+// smaller parts, so that each is refused for its own need only: without the claims
+// first, then by halves.
 func (s *Store) carryOut(members []*request) {
-	for len(members) > 0 {
-		n, err := s.attempt(members)
-		batch := members[:n]
-		members = members[n:]
-		if !errors.Is(err, storage.ErrFull) {
-			answer(batch, err)
-			continue
-		}
-		claims, others := split(batch)
-		switch {
-		case len(batch) == 1 || len(others) == 0:
-			s.refuse(batch, err)
-		case len(claims) > 0:
-			s.refuse(claims, err)
-			s.carryOut(others)
-		default:
-			s.carryOut(others[:n/2])
-			s.carryOut(others[n/2:])
-		}
+	n, err := s.attempt(members)
+	s.queue.putBack(members, n)
+	batch := members[:n]
+	if !errors.Is(err, storage.ErrFull) {
+		answer(batch, err)
+		return
+	}
+	claims, others := split(batch)
+	switch {
+	case len(batch) == 1 || len(others) == 0:
+		s.refuse(batch, err)
+	case len(claims) > 0:
+		s.refuse(claims, err)
+		s.carryOut(others)
+	default:
+		s.carryOut(others[:n/2])
+		s.carryOut(others[n/2:])
 	}
 }
 
@@ -116,8 +136,8 @@ func answer(batch []*request, err error) {
 }
 
 // attempt decides the first of some requests as one batch and makes it durable. It
-// returns how many they were. Each has the error of its own; the error is that of
-// the commit.
+// returns how many they were, one at least. Each has the error of its own; the error
+// is that of the commit.
 func (s *Store) attempt(members []*request) (n int, err error) {
 	if err := s.failure(); err != nil {
 		return len(members), err
@@ -133,7 +153,7 @@ func (s *Store) attempt(members []*request) (n int, err error) {
 		if b.room, err = s.reserve.forBatch(tx.Size(), s.free()); err != nil {
 			return s.fail(err)
 		}
-		for n < len(members) && b.bytes < maxBatchBytes {
+		for n < len(members) && b.bytes < maxBatchBytes && b.edits < maxBatchEdits {
 			r := members[n]
 			n++
 			if err := b.add(r); err != nil {
@@ -164,12 +184,14 @@ func (s *Store) write(b *batch) error {
 		err = run(s.hooks.beforeCommit)
 	}
 	if err == nil {
+		s.unsynced.Store(&unsynced{txid: txid, records: b.records})
 		err = b.tx.Commit()
 	}
-	s.full = err != nil
 	if err != nil {
+		s.full = true
 		return s.aftermath(err)
 	}
+	s.full = s.full && !b.claims
 	if err := run(s.hooks.afterCommit); err != nil {
 		return s.fail(err)
 	}

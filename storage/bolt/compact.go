@@ -19,7 +19,7 @@ import (
 const (
 	// compactChunk is how many bytes of keys and values are copied in one transaction.
 	compactChunk = 4 << 20
-	// compactFill is how full pages are made. What is left takes up the next records
+	// compactFill is how full pages are made, those of payloads aside. What is left takes up the next records
 	// that belong between the present ones, so that not every one splits a page.
 	compactFill = 0.9
 )
@@ -55,7 +55,7 @@ func Compact(ctx context.Context, dir string, tell Progress) (before, after int6
 	if err != nil {
 		return 0, 0, err
 	}
-	if room := diskRoom(w.path); room < w.pages.Used() {
+	if _, room := disk(w.path); room < w.pages.Used() {
 		return 0, 0, fmt.Errorf("%w: %s was left as it is: its disk needs room for a copy, about %s, and has %s: free some",
 			storage.ErrFull, w.path, mebibytes(w.pages.Used()), mebibytes(room))
 	}
@@ -165,6 +165,9 @@ func (c *compaction) copy() error {
 						return err
 					}
 					to.FillPercent = compactFill
+					if bytes.Equal(name, bucketPayloads) {
+						to.FillPercent = payloadFill
+					}
 					for size := 0; k != nil && size < compactChunk; k, v = cursor.Next() {
 						if v == nil {
 							return fmt.Errorf("its bucket %q holds another one", name)

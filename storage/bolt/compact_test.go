@@ -17,9 +17,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
-	"golang.org/x/sys/unix"
 
-	"github.com/onced/onced/storage"
 	"github.com/onced/onced/storage/bolt/pages"
 	"github.com/onced/onced/storage/storagetest"
 )
@@ -356,44 +354,4 @@ func TestCompactUnsound(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantSound(t, lost)
-}
-
-// TestCompactNoRoom: it says so before it begins.
-func TestCompactNoRoom(t *testing.T) {
-	from := grown(t, 1500)
-	info, err := os.Stat(filepath.Join(from, fileData))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := smallDisk(t, info.Size()+100_000)
-	for _, name := range []string{fileData, fileMarker} {
-		copyFile(t, filepath.Join(from, name), filepath.Join(dir, name))
-	}
-	before := contents(t, dir)
-	_, _, err = Compact(t.Context(), dir, func(step string, _, _ uint64) {
-		if step != "checking" {
-			t.Errorf("it began: %s", step)
-		}
-	})
-	if !errors.Is(err, storage.ErrFull) || !strings.Contains(err.Error(), "free some") {
-		t.Errorf("compact: %v", err)
-	}
-	if after := contents(t, dir); !maps.Equal(after, before) {
-		t.Error("it changed something")
-	}
-}
-
-// smallDisk returns a folder on a disk of its own.
-func smallDisk(t *testing.T, size int64) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("onced", dir, "tmpfs", 0, fmt.Sprint("size=", size)); err != nil {
-		t.Skipf("NOT TESTED: a small disk cannot be mounted here: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
 }

@@ -3,30 +3,25 @@ package bolt
 import (
 	"errors"
 	"math"
+	"math/bits"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
 
-// diskSize returns how many bytes the disk of a file has in all. Where that cannot
-// be told, it is as much as there can be.
-func diskSize(path string) int64 {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(path), &fs); err != nil || fs.Bsize <= 0 || fs.Blocks > math.MaxInt64/uint64(fs.Bsize) {
-		return math.MaxInt64
-	}
-	return int64(fs.Blocks) * fs.Bsize
-}
+// initialMap is how much address space the data file is given at once, 64 GiB where
+// there is as much. A file that outgrows it is mapped anew, for which all readers have
+// to leave, a backup among them, and all updates wait.
+const initialMap = 1 << (30 + 6*(bits.UintSize/64))
 
-// diskRoom returns how many bytes the disk of a file has left for this process.
-// Where that cannot be told, it is as much as there can be.
-func diskRoom(path string) int64 {
+// disk returns how many bytes the disk of a file or folder has in all, and how many it
+// has left for this process. Where that cannot be told, it is as much as there can be.
+func disk(path string) (size, left int64) {
 	var fs unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(path), &fs); err != nil || fs.Bsize <= 0 || fs.Bavail > math.MaxInt64/uint64(fs.Bsize) {
-		return math.MaxInt64
+	if err := unix.Statfs(path, &fs); err != nil || fs.Bsize <= 0 || fs.Blocks > math.MaxInt64/uint64(fs.Bsize) {
+		return math.MaxInt64, math.MaxInt64
 	}
-	return int64(fs.Bavail) * fs.Bsize
+	return int64(fs.Blocks) * int64(fs.Bsize), int64(fs.Bavail) * int64(fs.Bsize)
 }
 
 // readAhead has the disk begin to give all of a file, in its own order.
@@ -41,9 +36,4 @@ func allocate(f *os.File, from, end int64) error {
 			return err
 		}
 	}
-}
-
-// cannotAllocate reports that the disk never gives blocks in advance.
-func cannotAllocate(err error) bool {
-	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS)
 }

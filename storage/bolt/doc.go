@@ -22,12 +22,12 @@
 //
 // # Commits
 //
-// One goroutine, the committer, owns the write transaction. It takes everything
-// that queued while the last commit was being synced, runs the update functions
-// in order, each seeing what those before it changed, and commits them as one
-// transaction; no answer of the batch leaves before that has been synced. A lone
-// update waits for nobody. A batch that changes nothing commits nothing and
-// costs no sync.
+// One goroutine, the committer, owns the write transaction. It takes what queued
+// while the last commit was being synced, of each class a part where there is more
+// than fits a batch, runs the update functions in order, each seeing what those
+// before it changed, and commits them as one transaction; no answer of the batch
+// leaves before that has been synced. A lone update waits for nobody. A batch that
+// changes nothing commits nothing and costs no sync.
 //
 // # Reads
 //
@@ -38,7 +38,8 @@
 //
 // # Faults
 //
-// A disk that is full before the commit's meta page was written leaves the store
-// as it was: [storage.ErrFull]. After any other failed write or sync it cannot
-// be known what a restart will find, so the store stops: [storage.ErrFailed].
+// A disk that is full before the commit's meta page was written leaves the store as
+// it was: [storage.ErrFull]. Room for settlements and sweeps is kept in the file.
+// After any other failed write or sync it cannot be known what a restart will find,
+// so the store stops: [storage.ErrFailed].
 package bolt

@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -187,8 +188,12 @@ func openAsNobody(t *testing.T, dir string) string {
 
 func TestLocked(t *testing.T) {
 	h := newHarness(t)
-	locked := func(by, dir string) {
+	locked := func(by string, pid int, dir string) {
 		t.Helper()
+		// Which process it is cannot be told everywhere, and is never told wrong.
+		if got := holder(filepath.Join(dir, fileData)); got != "" && got != fmt.Sprintf(" (process %d)", pid) {
+			t.Errorf("held by %s, %d, it is said to be held by%s", by, pid, got)
+		}
 		want := "another process holds " + filepath.Join(dir, fileData)
 		if _, err := Open(dir, h.options); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("open while it is held by %s: %v", by, err)
@@ -197,13 +202,13 @@ func TestLocked(t *testing.T) {
 			t.Errorf("check while it is held by %s: %v", by, err)
 		}
 	}
-	locked("this process", h.dir)
+	locked("this process", os.Getpid(), h.dir)
 	h.put(grant(benchmarkID(1), h.clock.Wall())) // and it is still in use
 
 	dir := closed(t)
 	c := startChild(t, "open", dir)
 	c.line(t)
-	locked("another process", dir)
+	locked("another process", c.Process.Pid, dir)
 	if err := errors.Join(c.in.Close(), c.Wait()); err != nil {
 		t.Fatal(err)
 	}

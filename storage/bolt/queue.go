@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,9 @@ const (
 
 // take reports whether the request is still wanted, and is the committer's now.
 func (r *request) take() bool {
+	if r.state.Load() == taken {
+		return true // for a batch before, which had no place for it
+	}
 	if r.ctx.Err() != nil {
 		r.state.CompareAndSwap(waiting, withdrawn)
 		return false // the caller sees its context end as well
@@ -46,6 +50,7 @@ type queue struct {
 
 	mu     sync.Mutex
 	lines  [storage.Classes][]*request
+	begin  int           // place in order of the class that comes first in the next batch
 	closed error         // why nothing more is taken; nil while it is
 	wake   chan struct{} // holds one element while there is news
 }
@@ -54,8 +59,11 @@ type queue struct {
 // batches would wait longer than its caller gains by it. Settlements get more: what
 // was begun is to be ended.
 var lineBatches = [storage.Classes]int{
-	storage.ClassClaim: 2, storage.ClassSettlement: 8, storage.ClassSweep: 1,
+	storage.ClassClaim: 2, storage.ClassSettlement: 32, storage.ClassSweep: 1,
 }
+
+// order is that of the classes in a batch.
+var order = [storage.Classes]storage.Class{storage.ClassSettlement, storage.ClassClaim, storage.ClassSweep}
 
 // Parts of a batch, of the limit, that a class is left by those before it.
 const (
@@ -115,8 +123,8 @@ func (q *queue) notify() {
 	}
 }
 
-// next takes out the members of a batch: settlements, then claims, then sweeps. It
-// waits for the first, and returns none only when the queue is closed and empty.
+// next takes out the members of a batch. It waits for the first, and returns none
+// only when the queue is closed and empty.
 func (q *queue) next() []*request {
 	for {
 		q.mu.Lock()
@@ -129,24 +137,42 @@ func (q *queue) next() []*request {
 	}
 }
 
-// pick takes out the members of a batch, under mu.
-func (q *queue) pick() []*request {
-	claims := min(len(q.lines[storage.ClassClaim]), max(q.limit/claimPart, 1))
-	sweeps := min(len(q.lines[storage.ClassSweep]), max(q.limit/sweepPart, 1))
-	var members []*request
-	take := func(c storage.Class, n int) {
-		n = min(max(n, 0), len(q.lines[c]))
-		members = append(members, q.lines[c][:n]...)
-		rest := q.lines[c][n:]
-		if len(rest) == 0 {
-			rest = nil // let go of what was taken
-		}
-		q.lines[c] = rest
+// pick takes out the members of a batch, class by class, under mu.
+func (q *queue) pick() (members []*request) {
+	line := func(c storage.Class) int { return len(q.lines[c]) }
+	var n [storage.Classes]int
+	n[storage.ClassSweep] = min(line(storage.ClassSweep), max(q.limit/sweepPart, 1))
+	least := min(line(storage.ClassClaim), max(q.limit/claimPart, 1))
+	n[storage.ClassSettlement] = min(line(storage.ClassSettlement), max(q.limit-least-n[storage.ClassSweep], 1))
+	n[storage.ClassClaim] = min(line(storage.ClassClaim), max(q.limit-n[storage.ClassSettlement]-n[storage.ClassSweep], least))
+	for i := range order {
+		c := order[(q.begin+i)%len(order)]
+		out := q.lines[c][:n[c]]
+		members = append(members, out...)
+		clear(out) // the line does not hold what it gave away
+		q.lines[c] = q.lines[c][n[c]:]
 	}
-	take(storage.ClassSettlement, max(q.limit-claims-sweeps, 1))
-	take(storage.ClassClaim, max(q.limit-len(members)-sweeps, claims))
-	take(storage.ClassSweep, sweeps)
+	q.begin = 0
 	return members
+}
+
+// putBack puts the members of a batch that it had no place for, those from n on, at
+// the heads of their lines. A class of which it had none comes first in the next
+// batch: what is large in one class does not keep the others out.
+func (q *queue) putBack(members []*request, n int) {
+	rest := members[n:]
+	if len(rest) == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, c := range order {
+		back := slices.DeleteFunc(slices.Clone(rest), func(r *request) bool { return r.class != c })
+		q.lines[c] = append(back, q.lines[c]...)
+	}
+	if i := slices.IndexFunc(rest, func(r *request) bool { return r.class != members[n-1].class }); i >= 0 {
+		q.begin = slices.Index(order[:], rest[i].class)
+	}
 }
 
 // gather gives way to callers for as long as that brings requests in. Those that

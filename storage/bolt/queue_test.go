@@ -3,6 +3,7 @@ package bolt
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -130,4 +131,53 @@ func TestWithdrawn(t *testing.T) {
 			t.Errorf("a call whose context has ended was queued: %v", err)
 		}
 	})
+}
+
+// TestPutBack: what a batch had no place for comes next, in its order, and a class of
+// which there was no place for any comes first.
+func TestPutBack(t *testing.T) {
+	const claims, settlements, sweeps = storage.ClassClaim, storage.ClassSettlement, storage.ClassSweep
+	for name, c := range map[string]struct {
+		done int // of 5 settlements, 2 claims and 1 sweep
+		next storage.Class
+	}{
+		"one":             {1, claims},
+		"all settlements": {5, claims},
+		"a claim":         {6, sweeps},
+		"all but a sweep": {7, sweeps},
+		"all":             {8, settlements},
+	} {
+		q := newQueue(8, [...]int{claims: 30, settlements: 30, sweeps: 30})
+		want := q.lines
+		for class := range want {
+			want[class] = slices.Clone(want[class])
+		}
+		members := q.pick()
+		q.putBack(members, c.done)
+		for _, r := range members[:c.done] {
+			want[r.class] = want[r.class][1:]
+		}
+		for class := range want {
+			if !slices.Equal(q.lines[class], want[class]) {
+				t.Errorf("%s: the line of %vs is another one, of %d instead of %d", name, storage.Class(class), len(q.lines[class]), len(want[class]))
+			}
+		}
+		if next := q.pick(); next[0].class != c.next || len(next) != 8 {
+			t.Errorf("%s: %d are next and begin with a %v, want 8 and a %v", name, len(next), next[0].class, c.next)
+		}
+		if next := q.pick(); next[0].class != settlements {
+			t.Errorf("%s: the batch after that begins with a %v", name, next[0].class)
+		}
+	}
+}
+
+// TestPickLetsGo: a line does not hold what was taken out of it, which may be large.
+func TestPickLetsGo(t *testing.T) {
+	q := newQueue(8, [...]int{storage.ClassClaim: 30, storage.ClassSweep: 0})
+	line := q.lines[storage.ClassClaim]
+	for i := range q.pick() {
+		if line[i] != nil {
+			t.Errorf("request %d is still held", i)
+		}
+	}
 }

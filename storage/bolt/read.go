@@ -45,6 +45,24 @@ func read[T any](ctx context.Context, s *Store, fn func(*bbolt.Tx) (T, error)) (
 	return out, facts, nil
 }
 
+// readRecord is read for what belongs to one record. It waits for a commit only if that
+// one changes the record: a read must not be as slow as what others write.
+func readRecord[T any](ctx context.Context, s *Store, id onced.Identity, fn func(*bbolt.Tx) (T, error)) (T, storage.Meta, error) {
+	var none T
+	out, txid, err := snapshot(ctx, s, fn)
+	if err != nil {
+		return none, storage.Meta{}, err
+	}
+	facts := s.durable.Load().meta
+	if s.unsynced.Load().leaves(id, txid) {
+		return out, facts, nil
+	}
+	if facts, err = s.await(ctx, txid); err != nil {
+		return none, storage.Meta{}, err
+	}
+	return out, facts, nil
+}
+
 // snapshot runs fn in a read transaction and returns that transaction's number.
 func snapshot[T any](ctx context.Context, s *Store, fn func(*bbolt.Tx) (T, error)) (out T, txid int, err error) {
 	if err := s.usable(ctx); err != nil {
@@ -102,7 +120,7 @@ type seen struct {
 
 // Get implements [storage.Store].
 func (s *Store) Get(ctx context.Context, id onced.Identity) (onced.View, error) {
-	got, facts, err := read(ctx, s, func(tx *bbolt.Tx) (seen, error) {
+	got, facts, err := readRecord(ctx, s, id, func(tx *bbolt.Tx) (seen, error) {
 		return seen{at: s.moment(), record: loadRecord(tx, id)}, nil
 	})
 	if err != nil {
@@ -113,7 +131,7 @@ func (s *Store) Get(ctx context.Context, id onced.Identity) (onced.View, error) 
 
 // Payload implements [storage.Store].
 func (s *Store) Payload(ctx context.Context, id onced.Identity, digest onced.Digest) ([]byte, error) {
-	b, _, err := read(ctx, s, func(tx *bbolt.Tx) ([]byte, error) {
+	b, _, err := readRecord(ctx, s, id, func(tx *bbolt.Tx) ([]byte, error) {
 		return loadRecord(tx, id).payload(tx, digest)
 	})
 	return b, err

@@ -56,7 +56,7 @@ func openError(path string, err error) error {
 	case err == nil || errors.As(err, &told):
 		return err
 	case errors.Is(err, berrors.ErrTimeout):
-		return fmt.Errorf("another process holds %s: a store is for one process; stop that one first", path)
+		return fmt.Errorf("another process holds %s%s: a store is for one process; stop that one first", path, holder(path))
 	case errors.As(err, &kind):
 		return damage(path, kind)
 	case errors.As(err, &system):

@@ -4,75 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/onced/onced"
 	"github.com/onced/onced/storage"
 )
-
-// onDisk returns a harness over a store on a small disk of its own, and what makes
-// that disk another size.
-func onDisk(t *testing.T, size string) (h *harness, resize func(size string)) {
-	t.Helper()
-	mount, err := os.MkdirTemp("", "onced-disk-") // t.TempDir would settle where all its folders are
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.Remove(mount) })
-	if err := unix.Mount("onced-bolt", mount, "tmpfs", 0, "size="+size); err != nil {
-		if os.Getenv("ONCED_REQUIRE_ALL") != "" {
-			t.Fatalf("a small disk cannot be mounted here: %v", err)
-		}
-		t.Skipf("NOT TESTED: a small disk cannot be mounted here: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(mount, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Setenv("TMPDIR", mount)
-	return newHarness(t), func(size string) {
-		t.Helper()
-		if err := unix.Mount("onced-bolt", mount, "tmpfs", unix.MS_REMOUNT, "size="+size); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// run makes an update of a class.
-func (h *harness) run(i int, class storage.Class, plan func(onced.View) onced.Plan) error {
-	return h.store.Update(h.t.Context(), storage.Target{ID: benchmarkID(i), Class: class}, plan)
-}
-
-func (h *harness) claim(i int) error {
-	return h.run(i, storage.ClassClaim, func(v onced.View) onced.Plan {
-		return onced.Plan{Put: grant(v.ID, v.Now), UsesFence: true}
-	})
-}
-
-// settle completes a claim with a result of some bytes.
-func (h *harness) settle(i, size int) error {
-	return h.run(i, storage.ClassSettlement, completed(size))
-}
-
-func (h *harness) sweep(i int) error { return h.run(i, storage.ClassSweep, gone) }
-
-// completed plans a completion with a result of some bytes, and gone a deletion.
-func completed(size int) func(onced.View) onced.Plan {
-	return func(v onced.View) onced.Plan {
-		r := *v.Record
-		r.State, r.Revision = onced.StateCompleted, r.Revision+1
-		r.Result = onced.NewResult("", false, make([]byte, size))
-		return onced.Plan{Put: &r}
-	}
-}
-
-func gone(onced.View) onced.Plan { return onced.Plan{Delete: true} }
 
 // fill claims, from a number on, until there is no room for claims, and returns how
 // many were granted. Each is settled at once with a result of size bytes; not at
@@ -100,7 +38,7 @@ func (h *harness) fill(from, size int) (n int) {
 // The reserve is room for results of several pages too, when all that is free beside
 // it lies scattered: a claim that is granted can be settled.
 func TestR45_ScatteredRoomIsNoReserve(t *testing.T) {
-	h, _ := onDisk(t, "16m")
+	h := onSmallDisk(t, 12<<20)
 	h.setReserve(2<<20, 2<<20)
 	n := h.fill(0, 3000)
 	for i := 0; i < n; i += 2 {
@@ -119,13 +57,8 @@ func TestR45_ScatteredRoomIsNoReserve(t *testing.T) {
 // and claimed for long, pages in a row may be missing for a settlement. That ends
 // nothing: it can be sent again, and the sweep goes on.
 func TestR45_LargeRecordsOnAScatteredDisk(t *testing.T) {
-	for seed := range uint64(2) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { largeRecords(t, rand.New(rand.NewPCG(seed, 0))) })
-	}
-}
-
-func largeRecords(t *testing.T, random *rand.Rand) {
-	h, _ := onDisk(t, "10m")
+	random := rand.New(rand.NewPCG(1, 0))
+	h := onSmallDisk(t, 10<<20)
 	h.setReserve(1<<20, 1<<20)
 	run := func(i int, class storage.Class, plan func(onced.View) onced.Plan) error {
 		id := benchmarkID(i)
@@ -161,7 +94,7 @@ func largeRecords(t *testing.T, random *rand.Rand) {
 	}
 	fill(3000)
 	var due []int // for what the sweep has found no room, the next pass comes again
-	for range 60 {
+	for range 40 {
 		for range 20 {
 			at := random.IntN(len(live))
 			due, live = append(due, live[at]), slices.Delete(live, at, at+1)
@@ -180,54 +113,59 @@ func largeRecords(t *testing.T, random *rand.Rand) {
 // Settlements may use up the whole reserve. The sweep goes on nevertheless until all
 // that has expired is gone, and what it frees lets claims in.
 func TestR45_SweepWithTheReserveUsedUp(t *testing.T) {
-	for _, largest := range []int{3000, 20_000, 100_000} {
-		for seed := range uint64(3) {
-			t.Run(fmt.Sprintf("results up to %d, %d", largest, seed), func(t *testing.T) {
-				h, _ := onDisk(t, "2m")
-				random := rand.New(rand.NewPCG(seed, 0))
-				n := h.fill(0, 0)
-				var settled []int
-				refused := 0
-				for _, i := range random.Perm(n) {
-					if refused == 20 {
-						break
-					}
-					err := storage.ErrFull
-					for size := random.IntN(largest); size > 0 && errors.Is(err, storage.ErrFull); size /= 2 {
-						err = h.settle(i, size)
-					}
-					switch {
-					case err == nil:
-						settled = append(settled, i)
-					case errors.Is(err, storage.ErrFull) && !errors.Is(err, storage.ErrFailed):
-						refused++
-					default:
-						t.Fatal(err)
-					}
-				}
-				if refused < 20 {
-					t.Fatal("the reserve is not used up")
-				}
-				passes := 0
-				for left := settled; len(left) > 0; passes++ {
-					var failed []int
-					for _, i := range left {
-						if err := h.sweep(i); err != nil {
-							failed = append(failed, i)
-						}
-					}
-					if len(failed) == len(left) {
-						t.Fatalf("after %d passes of the sweep %d of %d operations are left for ever; %+v", passes, len(left), len(settled), h.store.Stats())
-					}
-					left = failed
-				}
-				// What is left unsettled fills the disk as it did before, and a few operations
-				// leave pages behind that are not empty.
-				if err := errors.Join(h.store.Room(t.Context()), h.claim(n)); len(settled) > n/10 && err != nil {
-					t.Errorf("all that could be swept is gone, and a claim is refused: %v", err)
-				}
-				t.Logf("claims=%d settlements=%d refused=%d passes=%d", n, len(settled), refused, passes)
-			})
+	for seed, largest := range []int{3000, 20_000, 100_000} {
+		t.Run(fmt.Sprint("results up to ", largest), func(t *testing.T) {
+			sweepAll(t, rand.New(rand.NewPCG(uint64(seed), 0)), largest)
+		})
+	}
+}
+
+func sweepAll(t *testing.T, random *rand.Rand, largest int) {
+	h := onSmallDisk(t, 2<<20)
+	n := h.fill(0, 0)
+	settled := h.useUpReserve(random.Perm(n), func() int { return random.IntN(largest) })
+	passes := 0
+	for left := settled; len(left) > 0; passes++ {
+		var failed []int
+		for _, i := range left {
+			if err := h.sweep(i); err != nil {
+				failed = append(failed, i)
+			}
+		}
+		if len(failed) == len(left) {
+			t.Fatalf("after %d passes of the sweep %d of %d operations are left for ever; %+v", passes, len(left), len(settled), h.store.Stats())
+		}
+		left = failed
+	}
+	// What is left unsettled fills the disk as it did before, and a few operations leave
+	// pages behind that are not empty.
+	if err := errors.Join(h.store.Room(t.Context()), h.claim(n)); len(settled) > n/10 && err != nil {
+		t.Errorf("all that could be swept is gone, and a claim is refused: %v", err)
+	}
+	t.Logf("claims=%d settlements=%d passes=%d", n, len(settled), passes)
+}
+
+// useUpReserve settles claims with results of some size, or of less where there is no
+// room for so much, until twenty have found none, and returns those that it settled.
+func (h *harness) useUpReserve(claims []int, size func() int) (settled []int) {
+	h.t.Helper()
+	refused := 0
+	for _, i := range claims {
+		err := storage.ErrFull
+		for size := size(); size > 0 && errors.Is(err, storage.ErrFull); size /= 2 {
+			err = h.settle(i, size)
+		}
+		switch {
+		case err == nil:
+			settled = append(settled, i)
+		case !errors.Is(err, storage.ErrFull) || errors.Is(err, storage.ErrFailed):
+			h.t.Fatal(err)
+		default:
+			if refused++; refused == 20 {
+				return settled
+			}
 		}
 	}
+	h.t.Fatal("the reserve is not used up")
+	return nil
 }

@@ -20,9 +20,10 @@ import (
 // of a single claim is a fifth faster.
 const (
 	// greatestReserve is enough for some hundred usual results and for several of
-	// the greatest that the default policy takes. On a small disk the reserve is half
-	// of it.
+	// the greatest that the default policy takes. On a small disk the reserve is a
+	// third of it.
 	greatestReserve = 8 << 20
+	reservePart     = 3
 	// growth is the part of the reserve by which the file grows beyond it at once.
 	growth = 4
 	// sweepReserve is the part of the reserve that settlements leave to sweeps, which
@@ -43,7 +44,8 @@ type reserve struct {
 
 // newReserve returns the reserve of a file that has just been opened.
 func newReserve(file *os.File) reserve {
-	return reserve{file: file, size: min(greatestReserve, diskSize(file.Name())/2)}
+	size, _ := disk(file.Name())
+	return reserve{file: file, size: min(greatestReserve, size/reservePart)}
 }
 
 // room is what a data file has for a batch.
@@ -101,11 +103,11 @@ func (m *room) make(want int64) (scarce, err error) {
 		scarce = allocate(r.file, r.end, end)
 	}
 	switch {
-	case cannotAllocate(scarce):
+	case wantsRoom(scarce):
+		return fmt.Errorf("%w: %s keeps its last room for what was begun: %w", storage.ErrFull, r.file.Name(), scarce), nil
+	case scarce != nil: // this disk gives no blocks in advance, each kind in words of its own
 		r.size = 0
 		return nil, nil
-	case scarce != nil:
-		return fmt.Errorf("%w: %s keeps its last room for what was begun: %w", storage.ErrFull, r.file.Name(), scarce), nil
 	}
 	// The new length is made durable before anything is written there.
 	if err := r.file.Sync(); err != nil {

@@ -119,6 +119,52 @@ func TestReserveClasses(t *testing.T) {
 	}
 }
 
+// TestSettlementRoom: a settlement finds room for twice what it and its batch write and
+// a little, beside the part of the sweeps, and not with a byte less.
+func TestSettlementRoom(t *testing.T) {
+	const bytes, batch, used, free = 5 << 20, 3 << 20, 1 << 20, 4096
+	const size = 1 << 50 // more than any disk has
+	const needed = 2*(bytes+batch) + 64<<10 + size/sweepReserve
+	file, err := os.Create(filepath.Join(t.TempDir(), "data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for left, want := range map[int64]error{needed: nil, needed - 1: storage.ErrFull} {
+		m := room{reserve: &reserve{file: file, size: size, end: used - free + left}, used: used, free: free}
+		if scarce, err := m.settlement(bytes, batch); !errors.Is(scarce, want) || err != nil {
+			t.Errorf("with %d bytes of %d: %v, %v; want %v", left, needed, scarce, err, want)
+		}
+	}
+}
+
+// TestSettlementsShareRoom: what a batch writes already counts for those that come after
+// it.
+func TestSettlementsShareRoom(t *testing.T) {
+	const large, more = 100_000, 1 << 50 // than any disk has
+	h := newHarness(t)
+	for i := range 2 {
+		h.put(grant(benchmarkID(i), h.clock.Wall()))
+	}
+	release := h.hold()
+	errs := make([]chan error, 3)
+	for i, call := range []func() error{
+		func() error { h.setReserve(more, more/sweepReserve+4*large); return nil },
+		func() error { return h.settle(0, large) },
+		func() error { return h.settle(1, large) },
+	} {
+		errs[i] = make(chan error, 1)
+		go func() { errs[i] <- call() }()
+		eventually(t, "an update to queue", func() bool { return h.store.queue.len() == i+1 })
+	}
+	release()
+	for i, want := range []error{nil, nil, storage.ErrFull} {
+		if err := <-errs[i]; !errors.Is(err, want) || errors.Is(err, storage.ErrFailed) {
+			t.Errorf("update %d: %v, want %v", i, err, want)
+		}
+	}
+}
+
 // TestNoRoomInParts: of a batch that finds no room only those are refused that find
 // none without the others: claims first, and then what is too large.
 func TestNoRoomInParts(t *testing.T) {
@@ -132,14 +178,7 @@ func TestNoRoomInParts(t *testing.T) {
 		}
 		return nil
 	}
-	written := h.written.Load()
-	release := h.HoldSync()
-	defer release()
-	first := make(chan error)
-	go func() {
-		first <- h.tryPut(grant(benchmarkID(100), h.clock.Wall()))
-	}()
-	eventually(t, "a commit to be held", func() bool { return h.written.Load() > written })
+	release := h.hold()
 	errs := make([]chan error, members)
 	for i := range errs {
 		errs[i] = make(chan error, 1)
@@ -156,9 +195,6 @@ func TestNoRoomInParts(t *testing.T) {
 		eventually(t, "an update to queue", func() bool { return h.store.queue.len() == i+1 })
 	}
 	release()
-	if err := <-first; err != nil {
-		t.Fatal(err)
-	}
 	for i := range errs {
 		want := error(nil)
 		if i%4 == 0 { // the claims and the large one
@@ -173,20 +209,23 @@ func TestNoRoomInParts(t *testing.T) {
 	}
 }
 
-// TestNoReserveOnThisDisk: where a disk gives no blocks in advance, nothing is
-// refused for that.
+// TestNoReserveOnThisDisk: where a disk gives no blocks in advance, nothing is refused
+// for that, whatever it says instead.
 func TestNoReserveOnThisDisk(t *testing.T) {
-	r := reserve{file: os.Stdin, size: 0}
-	m, err := r.forBatch(1<<40, 0)
-	if m.claims() != nil || err != nil {
-		t.Errorf("%v, %v", m.claims(), err)
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if scarce, err := m.settlement(16<<20, 0); scarce != nil || err != nil {
-		t.Errorf("%v, %v", scarce, err)
-	}
-	for _, err := range []error{os.ErrPermission, errors.New("any other")} {
-		if cannotAllocate(err) {
-			t.Errorf("%v is taken for a disk without blocks in advance", err)
+	defer in.Close()
+	defer out.Close()
+	for name, file := range map[string]*os.File{"a pipe": out, "no writing": in} {
+		r := reserve{file: file, size: 1 << 20}
+		m, err := r.forBatch(1<<30, 0)
+		if m.claims() != nil || err != nil || r.size != 0 {
+			t.Errorf("%s: %v, %v, and %d bytes are to be kept", name, m.claims(), err, r.size)
+		}
+		if scarce, err := m.settlement(16<<20, 0); scarce != nil || err != nil {
+			t.Errorf("%s: %v, %v", name, scarce, err)
 		}
 	}
 }

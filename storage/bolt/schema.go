@@ -50,6 +50,10 @@ var (
 // in a row, and take its neighbours along whenever one of them is written.
 const pieceSize = 896
 
+// payloadFill is how full the pages of payloads are made. Their pieces are written in
+// order and never change; with bbolt's usual half only two would stand on a page.
+const payloadFill = 1
+
 // pieces returns how many pieces a payload of a size has.
 func pieces(size uint64) int { return int((size + pieceSize - 1) / pieceSize) }
 

@@ -104,7 +104,7 @@ func TestSyncs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			call := prepare(t)
-			w := &syncWatch{t: t, files: map[string]bool{}, folders: map[string]bool{}}
+			w := &syncWatch{t: t, files: map[string]bool{}, longer: map[string]bool{}, folders: map[string]bool{}}
 			w.run(call)
 			for _, path := range slices.Concat(slices.Sorted(maps.Keys(w.files)), slices.Sorted(maps.Keys(w.folders))) {
 				t.Errorf("%s was changed and not synced", path)
@@ -121,6 +121,7 @@ type syncWatch struct {
 	t       *testing.T
 	memory  *os.File        // of this process
 	files   map[string]bool // written, or opened for nothing else, since they were synced
+	longer  map[string]bool // given blocks beyond their end since they were synced
 	folders map[string]bool // with names that have changed since they were synced
 	syncs   int
 }
@@ -256,11 +257,18 @@ func (w *syncWatch) see(call uint32, args [6]uint64) {
 		}
 		delete(w.files, from)
 		w.folders[filepath.Dir(to)] = true
-	case unix.SYS_PWRITE64, unix.SYS_FTRUNCATE, unix.SYS_FALLOCATE:
-		w.files[openPath(args[0])] = true
+	case unix.SYS_PWRITE64, unix.SYS_FTRUNCATE:
+		path := openPath(args[0])
+		w.files[path] = true
+		if w.longer[path] {
+			w.t.Errorf("%s was made longer and written to before that was synced", path)
+		}
+	case unix.SYS_FALLOCATE:
+		w.files[openPath(args[0])], w.longer[openPath(args[0])] = true, true
 	case unix.SYS_FSYNC, unix.SYS_FDATASYNC:
 		w.syncs++
 		delete(w.files, openPath(args[0]))
+		delete(w.longer, openPath(args[0]))
 		delete(w.folders, openPath(args[0]))
 	}
 }

@@ -71,7 +71,7 @@ func (s *Store) Update(ctx context.Context, t storage.Target, fn storage.UpdateF
 	defer s.unlock()
 	v := s.view(t)
 	plan := fn(v)
-	if err := storage.CheckPlan(v, plan); err != nil {
+	if err := storage.CheckPlan(s.view(t), plan); err != nil { // fn may have written to what it was shown
 		return err
 	}
 	if !plan.Changes() {

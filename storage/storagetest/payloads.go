@@ -15,6 +15,7 @@ func testPayloads(t *testing.T, newHarness newFunc) {
 	subtests{
 		"stay": payloadsStay, "without bytes": payloadsWithoutBytes, "gone": payloadsGone, "durable": payloadsDurable,
 		"unreadable": payloadsUnreadable, "own": payloadsAreOwn, "small": smallPayloads,
+		"replaced": payloadsReplaced,
 	}.run(t, newHarness)
 }
 
@@ -90,6 +91,7 @@ func payloadsWithoutBytes(f *fixture) {
 	for name, spoil := range map[string]func(*onced.Record){
 		"another digest": func(r *onced.Record) { r.Result = other },
 		"another size":   func(r *onced.Record) { r.Result.Size++ },
+		"another place":  func(r *onced.Record) { r.Failure.Details = r.Result },
 		"another key":    func(r *onced.Record) { r.ID = op("other") },
 	} {
 		bad := shown(r)
@@ -99,8 +101,37 @@ func payloadsWithoutBytes(f *fixture) {
 			f.t.Errorf("%s: a payload without its bytes was put: %v", name, err)
 		}
 	}
+	err := f.Store().Update(f.t.Context(), storage.Target{ID: r.ID}, func(v onced.View) onced.Plan {
+		v.Record.Result = other
+		return onced.Plan{Put: v.Record}
+	})
+	if err == nil || errors.Is(err, storage.ErrFailed) {
+		f.t.Errorf("another digest, in what was shown: a payload without its bytes was put: %v", err)
+	}
 	f.wantRecord(r.ID, r)
 	f.wantRecord(op("other"), nil)
+}
+
+// payloadsReplaced: a payload gives way to a longer and to a shorter one, and where two
+// are the same, each goes without the other.
+func payloadsReplaced(f *fixture) {
+	r := crowded("k")
+	for i, size := range []int{5000, 200_000, storage.LargePayload, storage.LargePayload - 1, 60_000, 0} {
+		r.Result = onced.NewResult("", false, noise(int64(i), size))
+		r.Checkpoint.Payload = *onced.NewResult("", false, noise(int64(i), size))
+		f.put(r)
+		f.wantRecord(r.ID, r)
+	}
+	same := *largeResult(5)
+	r.Result, r.Failure.Details, r.Checkpoint.Payload = ptr(same), ptr(same), same
+	f.put(r)
+	f.wantRecord(r.ID, r)
+	r.Result = nil
+	f.put(r)
+	f.wantRecord(r.ID, r)
+	r.Failure.Details = largeResult(6)
+	f.put(r)
+	f.wantRecord(r.ID, r)
 }
 
 func payloadsGone(f *fixture) {

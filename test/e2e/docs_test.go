@@ -189,6 +189,13 @@ var volatile = []struct {
 	{regexp.MustCompile(`\b1[0-9]{9}\b`), "GENERATION"},
 	{regexp.MustCompile(`\b\d+(\.\d+)?(ms|µs|s)\b`), "DURATION"},
 	{regexp.MustCompile(`[A-Za-z0-9+/]{43}=`), "DIGEST"},
+	{regexp.MustCompile(`\b\d{5,} bytes\b`), "PAGES"},
+
+	// What once demo says of its processes. Two of its lines are there only if the
+	// machine was fast enough.
+	{regexp.MustCompile(`(?m)^ +(IN_PROGRESS: the lease|Takeover NOT_YET).*\n`), ""},
+	{regexp.MustCompile(`(?m)[Pp]rocess \d+( at [\d.:]+, with a store in .*$)?`), "PROCESS"},
+	{regexp.MustCompile(`\d executed, \d replayed`), "COUNTS"},
 	{regexp.MustCompile(`[ \t]+`), " "},
 }
 
