@@ -15,16 +15,23 @@ const (
 	reservedForReports = 512
 )
 
+// greatestRequests bounds the bytes of the reports that are worked on, which bring
+// results and checkpoints: what waits for the store stays in memory meanwhile.
+const greatestRequests = 256 << 20
+
 // admission bounds how many calls are worked on. It is safe for concurrent use.
 type admission struct {
 	claims, all int64 // bounds
 
 	admitted atomic.Int64 // calls, held ones included
 	held     atomic.Int64
+
+	limit   int64        // bytes of reports
+	carried atomic.Int64 // of the limit
 }
 
 func newAdmission(all, reserved int64) *admission {
-	return &admission{claims: all - reserved, all: all}
+	return &admission{claims: all - reserved, all: all, limit: greatestRequests}
 }
 
 // enter lets a call in, which must leave again, or reports that there are too
@@ -42,6 +49,18 @@ func (a *admission) enter(fullMethod string) bool {
 }
 
 func (a *admission) leave() { a.admitted.Add(-1) }
+
+// carry lets in what a report brings, which must be put down again, or reports that
+// it is too much beside the others.
+func (a *admission) carry(bytes int64) bool {
+	if a.carried.Add(bytes) > a.limit {
+		a.putDown(bytes)
+		return false
+	}
+	return true
+}
+
+func (a *admission) putDown(bytes int64) { a.carried.Add(-bytes) }
 
 // hold changes the number of calls that wait for an operation to change. They
 // have bounds of their own.

@@ -52,6 +52,35 @@ func TestAdmission(t *testing.T) {
 	enter(true, claimMethod)
 }
 
+// TestReportBytes: reports whose results together are more than the server can hold
+// are shed, and find room when those before are answered.
+func TestReportBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, slog.LevelInfo)
+		r.server.admission.limit = 3 * int64(len(largeText)) / 2
+		first, second := r.grant("first"), r.grant("second")
+		release := r.store.gate.HoldSync()
+		answered := make(chan error, 1)
+		go func() {
+			_, err := r.client.Complete(t.Context(), completeRequest("first", first, largeText))
+			answered <- err
+		}()
+		synctest.Wait()
+		_, err := r.client.Complete(t.Context(), completeRequest("second", second, largeText))
+		r.wantReason(err, codes.Unavailable, "OVERLOADED", "no")
+		release()
+		if err := <-answered; err != nil {
+			t.Error(err)
+		}
+		if _, err := r.client.Complete(t.Context(), completeRequest("second", second, largeText)); err != nil {
+			t.Errorf("with room again: %v", err)
+		}
+		if n := r.server.admission.carried.Load(); n != 0 {
+			t.Errorf("%d bytes are counted when nothing runs", n)
+		}
+	})
+}
+
 // TestOverload fills the server while its store cannot sync: new claims are shed
 // with a time to come back, holders still have room to report, health is still
 // answered, and nothing that was let in is lost.

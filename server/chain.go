@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // generationHeader stands on every answer, errors included: a client that sees
@@ -149,6 +150,13 @@ func (c *chain) admit(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 		return nil, c.refuse(ctx, info.FullMethod, req, refuseOverloaded("the server works on as many calls as it can"))
 	}
 	defer c.admission.leave()
+	if report, ok := req.(proto.Message); ok && isReport(info.FullMethod) {
+		size := int64(proto.Size(report))
+		if !c.admission.carry(size) {
+			return nil, c.refuse(ctx, info.FullMethod, req, refuseOverloaded("the calls that the server works on bring as many bytes as it can hold"))
+		}
+		defer c.admission.putDown(size)
+	}
 	return handler(ctx, req)
 }
 

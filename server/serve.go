@@ -56,12 +56,13 @@ type Config struct {
 // Server is a gRPC server with the service of onced, health and reflection. It
 // is safe for concurrent use.
 type Server struct {
-	grpc    *grpc.Server
-	service *Service
-	replies *replies
-	store   *healthStore
-	health  *Health
-	log     *slog.Logger
+	grpc      *grpc.Server
+	service   *Service
+	replies   *replies
+	admission *admission
+	store     *healthStore
+	health    *Health
+	log       *slog.Logger
 
 	watching sync.WaitGroup // the goroutine that watches the store
 }
@@ -93,7 +94,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	chain := &chain{service: service, metrics: cfg.Metrics, admission: admission, replies: replies, log: cfg.Logger}
 	s := &Server{
 		grpc:    grpc.NewServer(slices.Concat(transportOptions(), replies.options(), chainOptions(chain.places()))...),
-		service: service, replies: replies, store: store, health: health, log: cfg.Logger,
+		service: service, replies: replies, admission: admission, store: store, health: health, log: cfg.Logger,
 	}
 	if cfg.StandIn == nil {
 		Register(s.grpc, service)

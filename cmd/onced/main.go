@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -64,8 +65,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "onced: %v; see onced --help\n", err)
 		return exitConfig
 	}
-	err = ctx.Run(&streams{out: stdout, err: stderr})
-	if err == nil {
+	out := &firstError{to: stdout}
+	if err = cmp.Or(ctx.Run(&streams{out: out, err: stderr}), out.err); err == nil {
 		return exitOK
 	}
 	fmt.Fprintln(stderr, "onced:", err)
@@ -73,6 +74,22 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitConfig
 	}
 	return exitRefused
+}
+
+// firstError remembers that output was lost: a command whose answer nobody got has
+// not succeeded.
+type firstError struct {
+	to  io.Writer
+	err error
+}
+
+// Write implements [io.Writer].
+func (w *firstError) Write(b []byte) (int, error) {
+	n, err := w.to.Write(b)
+	if err != nil && w.err == nil {
+		w.err = fmt.Errorf("the output was lost: %w", err)
+	}
+	return n, err
 }
 
 // streams is where a command prints.

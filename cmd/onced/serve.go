@@ -144,10 +144,10 @@ func openStore(dir string, options bolt.Options, log *slog.Logger) (*bolt.Store,
 	}
 	store, err := bolt.Open(defaultData, options)
 	if errors.Is(err, bolt.ErrNoStore) {
-		log.Warn("no --data given: made a store for development", slog.String("data", defaultData))
 		if err := bolt.Init(defaultData, options); err != nil {
 			return nil, err
 		}
+		log.Warn("no --data given: made a store for development", slog.String("data", defaultData))
 		return bolt.Open(defaultData, options)
 	}
 	if err == nil {

@@ -15,7 +15,7 @@ import (
 
 type initCommand struct {
 	Data              folder `help:"Folder of the store; made if absent." required:"" env:"ONCED_DATA" placeholder:"DIR"`
-	ReplacesLostStore bool   `help:"The store takes the place of one that was lost: keys minted before now, within the clocks' skew, are HISTORY_LOST."`
+	ReplacesLostStore bool   `help:"The store takes the place of one that was lost: to callers that send key_time, keys minted before now, within the clocks' skew, are HISTORY_LOST."`
 }
 
 // Help is shown by onced init --help.

@@ -95,9 +95,9 @@ type audit struct {
 type kind struct{ what, remedy string }
 
 const (
-	restore = "put back the newest intact copy of the folder, or restore a backup with `onced restore`"
+	restore = "put back the newest intact copy of the folder"
 	upgrade = "use the build that wrote them, or a later one"
-	report  = "no disk does that, it is a fault of onced: report it, and go on from a backup with `onced restore`"
+	report  = "no disk does that, it is a fault of onced: report it, and go on from the newest sound copy of the folder"
 	useless = "they only cost room, and it is a fault of onced: report it"
 )
 

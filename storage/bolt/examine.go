@@ -137,7 +137,7 @@ func look(dir string, write bool) (marker, error) {
 	case !there:
 		return marker{}, lost(path)
 	case !marked:
-		return marker{}, refuse("%s is there without its marker, so that it cannot be told from an older copy of itself: put %s back, or restore the file as a backup with `onced restore`", path, fileMarker)
+		return marker{}, refuse("%s is there without its marker, so that it cannot be told from an older copy of itself: put %s back, from the newest copy of the folder", path, fileMarker)
 	case data.Mode().IsRegular() && data.Size() == 0:
 		return marker{}, damage(path, errors.New("it is empty"))
 	}

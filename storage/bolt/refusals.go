@@ -32,12 +32,12 @@ func refuse(format string, args ...any) error { return unsound{fmt.Errorf(format
 
 // damage says that a data file cannot be used.
 func damage(path string, why error) error {
-	return refuse("%s cannot be used, and was left as it is: %w. Put back the newest intact copy together with its marker, or restore a backup with `onced restore`", path, why)
+	return refuse("%s cannot be used, and was left as it is: %w. Put back the newest intact copy of the whole folder", path, why)
 }
 
 // lost says that a marker has no data file.
 func lost(data string) error {
-	return refuse("%s is gone, and its marker is still there: put the file back, restore a backup with `onced restore`, or give its operations up for lost with `onced init --replaces-lost-store`", data)
+	return refuse("%s is gone, and its marker is still there: put the file back, or give its operations up for lost with `onced init --data %s --replaces-lost-store`", data, filepath.Dir(data))
 }
 
 // irregular says what stands where a file should.
@@ -77,7 +77,7 @@ func remedy(err error) string {
 	case errors.Is(err, syscall.ELOOP):
 		return ": mend the symbolic link"
 	case errors.Is(err, syscall.EIO):
-		return ": look after its disk, and restore a backup with `onced restore` on another one"
+		return ": look after its disk, and put the newest copy of the folder on another one"
 	default:
 		return ""
 	}
@@ -87,9 +87,9 @@ func remedy(err error) string {
 func (m marker) check(path string, f facts) error {
 	switch {
 	case m.generation != f.meta.Generation:
-		return refuse("%s is of another store than its marker: it has generation %d, the marker %d; bring a file in from elsewhere with `onced restore`", path, f.meta.Generation, m.generation)
+		return refuse("%s is of another store than its marker: it has generation %d, the marker %d; put back the two that belong together", path, f.meta.Generation, m.generation)
 	case f.progress.Sequence < m.sequence:
-		return refuse("%s was put back from an older copy: it ends with commit %d, and commit %d was made; what was done since would be done again. Put the newest copy back, or restore this one with `onced restore`, which keeps that from happening", path, f.progress.Sequence, m.sequence)
+		return refuse("%s was put back from an older copy: it ends with commit %d, and commit %d was made; what was done since would be done again. Put the newest copy back", path, f.progress.Sequence, m.sequence)
 	}
 	return nil
 }
@@ -107,5 +107,5 @@ func checkFormat(n uint32) error {
 
 // markerDamage says that a marker cannot be read.
 func markerDamage(dir string, why error) error {
-	return refuse("%s is damaged: %w. Put it back from the newest copy of the folder, or restore the data file as a backup with `onced restore`", filepath.Join(dir, fileMarker), why)
+	return refuse("%s is damaged: %w. Put it back from the newest copy of the folder", filepath.Join(dir, fileMarker), why)
 }

@@ -124,7 +124,7 @@ func TestReserveClasses(t *testing.T) {
 func TestSettlementRoom(t *testing.T) {
 	const bytes, batch, used, free = 5 << 20, 3 << 20, 1 << 20, 4096
 	const size = 1 << 50 // more than any disk has
-	const needed = 2*(bytes+batch) + 64<<10 + size/sweepReserve
+	const needed int64 = 2*(bytes+batch) + 64<<10 + size/sweepReserve
 	file, err := os.Create(filepath.Join(t.TempDir(), "data"))
 	if err != nil {
 		t.Fatal(err)

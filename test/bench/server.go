@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -92,13 +93,9 @@ func (r *rig) serve(ctx context.Context, dir string, o setup) (*server, error) {
 	defer output.Close()
 	s.cmd.Stdout, s.cmd.Stderr = output, output
 	started := time.Now()
-	if err := s.cmd.Start(); err != nil {
+	if err := s.start(); err != nil {
 		return nil, err
 	}
-	go func() {
-		_ = s.cmd.Wait()
-		close(s.exited)
-	}()
 	r.undo = append(r.undo, s.kill)
 	return s, poll(ctx, time.Millisecond, patience, "the server's ready file", func() (bool, error) {
 		if err := s.running(); err != nil {
@@ -111,6 +108,24 @@ func (r *rig) serve(ctx context.Context, dir string, o setup) (*server, error) {
 		s.startup = time.Since(started)
 		return true, errors.Join(err, json.Unmarshal(b, s))
 	})
+}
+
+// start starts the process, which the kernel kills when this one is killed. It takes
+// the thread that has started it for its parent: this one stays as long.
+func (s *server) start() error {
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := s.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = s.cmd.Wait()
+			close(s.exited)
+		}
+	}()
+	return <-started
 }
 
 func (s *server) pid() int { return s.cmd.Process.Pid }

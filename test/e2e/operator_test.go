@@ -117,7 +117,7 @@ func TestRolledBackStoreRefused(t *testing.T) {
 	if err := os.WriteFile(data, old, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out := refusedStart(t, dir); !strings.Contains(out, "older copy") || !strings.Contains(out, "onced restore") {
+	if out := refusedStart(t, dir); !strings.Contains(out, "older copy") || !strings.Contains(out, "Put the newest copy back") {
 		t.Errorf("the server says %q, want that the file is an older copy and what to do", out)
 	}
 }
