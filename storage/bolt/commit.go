@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -81,8 +82,10 @@ func (s *Store) loop() {
 			s.carryOut(members)
 		}
 		s.remark()
-		if len(members) > 1 { // a lone caller has nobody to share with
-			s.queue.gather()
+		// Those that were just answered are on their way back with their next request:
+		// those that can be are let in first. A lone caller has nobody to share with.
+		if len(members) > 1 {
+			runtime.Gosched()
 		}
 	}
 }

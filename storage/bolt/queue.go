@@ -3,7 +3,6 @@ package bolt
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -172,20 +171,6 @@ func (q *queue) putBack(members []*request, n int) {
 	}
 	if i := slices.IndexFunc(rest, func(r *request) bool { return r.class != members[n-1].class }); i >= 0 {
 		q.begin = slices.Index(order[:], rest[i].class)
-	}
-}
-
-// gather gives way to callers for as long as that brings requests in. Those that
-// were just answered are on their way back with their next request: without it
-// half of them would meet the next batch, and the others the one after, for ever.
-// It waits for nobody: with nothing else to run it returns at once.
-func (q *queue) gather() {
-	for n := -1; n < q.limit; {
-		runtime.Gosched()
-		before := n
-		if n = q.len(); n == before {
-			return
-		}
 	}
 }
 
