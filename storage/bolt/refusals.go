@@ -99,8 +99,8 @@ func checkFormat(n uint32) error {
 	switch {
 	case n > format:
 		return fmt.Errorf("it is in format %d, and this build knows formats up to %d: use the build that wrote it, or a later one", n, format)
-	case n < 1:
-		return fmt.Errorf("it says that it is in format %d, which there never was", n)
+	case n < format:
+		return fmt.Errorf("it is in format %d, which was never released, and this build reads %d: make a new store", n, format)
 	}
 	return nil
 }

@@ -121,14 +121,14 @@ func TestRefused(t *testing.T) {
 		"marker damaged": {"STORE is damaged", func(t *testing.T, dir string) {
 			overwrite(t, filepath.Join(dir, fileMarker), func(b []byte) []byte { return b[:len(b)/2] })
 		}},
-		"marker of a later format": {"in format 2, and this build knows formats up to 1", func(t *testing.T, dir string) {
+		"marker of a later format": {"in format 3, and this build knows formats up to 2", func(t *testing.T, dir string) {
 			overwrite(t, filepath.Join(dir, fileMarker), func(b []byte) []byte {
 				head, _, _ := bytes.Cut(b, []byte("format"))
-				return append(head, "format 2\nsomething new\n"...)
+				return append(head, "format 3\nsomething new\n"...)
 			})
 		}},
-		"file of a later format": {"in format 2, and this build knows formats up to 1", func(t *testing.T, dir string) {
-			rawEdit(t, dir, func(tx *bbolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyFormat, []byte{0, 0, 0, 2}) })
+		"file of a later format": {"in format 3, and this build knows formats up to 2", func(t *testing.T, dir string) {
+			rawEdit(t, dir, func(tx *bbolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyFormat, []byte{0, 0, 0, 3}) })
 		}},
 		"bucket gone": {"is missing", func(t *testing.T, dir string) {
 			rawEdit(t, dir, func(tx *bbolt.Tx) error { return tx.DeleteBucket(bucketTwins) })
@@ -136,8 +136,13 @@ func TestRefused(t *testing.T) {
 		"facts damaged": {"facts about itself", func(t *testing.T, dir string) {
 			rawEdit(t, dir, func(tx *bbolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyMeta, []byte("x")) })
 		}},
-		"format zero": {"in format 0", func(t *testing.T, dir string) {
+		"file of an earlier format": {"in format 0, which was never released", func(t *testing.T, dir string) {
 			rawEdit(t, dir, func(tx *bbolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyFormat, make([]byte, 4)) })
+		}},
+		"marker of an earlier format": {"in format 1, which was never released", func(t *testing.T, dir string) {
+			overwrite(t, filepath.Join(dir, fileMarker), func(b []byte) []byte {
+				return bytes.Replace(b, []byte("format 2"), []byte("format 1"), 1)
+			})
 		}},
 		"another program's file": {"not a store of onced", func(t *testing.T, dir string) {
 			foreign(t, filepath.Join(dir, fileData), &bbolt.Options{})

@@ -13,7 +13,8 @@ import (
 
 // format is the version of everything in this file and of the codec. A store
 // names the format it was written in; a build refuses one that is above its own.
-const format = 1
+// The first one, 1, was never released, and is not read.
+const format = 2
 
 // The buckets.
 //
