@@ -45,7 +45,7 @@ func TestRefusedStores(t *testing.T) {
 		"absent":             {func(*testing.T, string) string { return lost }, "`onced init --data " + lost + "` creates one"},
 		"an empty folder":    {func(t *testing.T, _ string) string { return t.TempDir() }, "no store here"},
 		"the data file":      {func(_ *testing.T, dir string) string { return filepath.Join(dir, "onced.db") }, "is not a folder"},
-		"without its data":   {spoiled(func(dir string) error { return os.Remove(filepath.Join(dir, "onced.db")) }), "onced init --replaces-lost-store"},
+		"without its data":   {spoiled(func(dir string) error { return os.Remove(filepath.Join(dir, "onced.db")) }), "--replaces-lost-store"},
 		"without its marker": {spoiled(func(dir string) error { return os.Remove(filepath.Join(dir, "STORE")) }), "put STORE back"},
 		"truncated":          {spoiled(func(dir string) error { return os.Truncate(filepath.Join(dir, "onced.db"), 5000) }), "was left as it is"},
 		"emptied":            {spoiled(func(dir string) error { return os.Truncate(filepath.Join(dir, "onced.db"), 0) }), "it is empty"},
