@@ -16,8 +16,8 @@ import (
 //
 // The next pages beyond those in use are written once, with zeros. A page that lies
 // in blocks which were only given and never written makes the sync that follows its
-// first write wait for the disk's own book-keeping too; with zeros in place a commit
-// of a single claim is a fifth faster.
+// first write wait for the disk's own book-keeping too, which shows in the commit of a
+// single claim.
 const (
 	// greatestReserve is enough for some hundred usual results and for several of
 	// the greatest that the default policy takes. On a small disk the reserve is a

@@ -39,7 +39,7 @@ func TestReserve(t *testing.T) {
 			t.Errorf("%s: %v, %v", step.name, m.scarce, err)
 		}
 		if r.size == 0 {
-			t.Skip("this disk gives no blocks in advance")
+			t.Skip("NOT TESTED: this disk gives no blocks in advance")
 		}
 		if r.end != step.want {
 			t.Errorf("%s: the file reaches to %d, want %d", step.name, r.end, step.want)

@@ -107,7 +107,7 @@ func requireRoot(t *testing.T) {
 	case os.Getenv("ONCED_REQUIRE_ALL") != "":
 		t.Fatal("mounting a small disk needs root")
 	default:
-		t.Skip("mounting a small disk needs root")
+		t.Skip("NOT TESTED: mounting a small disk needs root")
 	}
 }
 
