@@ -30,6 +30,7 @@ func (c ClaimRequest) TwinID(id Identity) *TwinID {
 // ClaimAnswer is what a claim answers.
 type ClaimAnswer struct {
 	Outcome         Outcome
+	Time            time.Time  // store time at which it was decided; never before the operation's stamps
 	Operation       *Operation // nil when BLOCKED_BY_TWIN leaves the key absent
 	Yours           bool       // the token is the present holder's
 	RetryAfter      time.Duration
@@ -50,14 +51,17 @@ func Claim(v View, p Policy, c ClaimRequest) (Plan, ClaimAnswer, error) {
 	if err != nil {
 		return Plan{}, ClaimAnswer{}, err
 	}
+	var (
+		plan   Plan
+		answer ClaimAnswer
+	)
 	if o.row == rowAbsent {
-		return o.claimAbsent(c)
+		plan, answer, err = o.claimAbsent(c)
+	} else if err = o.authorize(c.Subject, c.Fingerprints); err == nil {
+		plan, answer, err = o.claimFound(c)
+		answer.KeyTimeChanged = !c.KeyTime.IsZero() && !o.r.KeyTime.IsZero() && !c.KeyTime.Equal(o.r.KeyTime)
 	}
-	if err := o.authorize(c.Subject, c.Fingerprints); err != nil {
-		return Plan{}, ClaimAnswer{}, err
-	}
-	plan, answer, err := o.claimFound(c)
-	answer.KeyTimeChanged = !c.KeyTime.IsZero() && !o.r.KeyTime.IsZero() && !c.KeyTime.Equal(o.r.KeyTime)
+	answer.Time = o.now
 	return plan, answer, err
 }
 

@@ -112,12 +112,15 @@ func namespaceByte(c byte) bool {
 // bytes without control characters and without leading or trailing white space,
 // and none of the spellings that broken callers send for "no key".
 func ValidateKey(s string) error {
-	switch s {
-	case "null", "undefined", nilUUID:
+	if Placeholder(s) {
 		return fmt.Errorf("key %q is what broken callers send for no key; send the caller's own key", s)
 	}
 	return validateText("key", s, 1, MaxKey)
 }
+
+// Placeholder reports whether s is one of the spellings that broken callers send for
+// a value that they do not have: null, undefined, the nil UUID.
+func Placeholder(s string) bool { return s == "null" || s == "undefined" || s == nilUUID }
 
 // ValidateMethod reports whether s may name a method: 1–256 bytes, the same
 // characters as a key.

@@ -32,16 +32,18 @@ type grant struct {
 
 // acquisition is the part of a call before its function starts.
 type acquisition struct {
-	c      *Client
-	call   *Call
-	p      *pending
-	noWait bool
+	c    *Client
+	call *Call
+	p    *pending
+	doOptions
 
-	req    *oncedv1.ClaimRequest // under the present token
-	open   bool                  // a claim under it may have been granted, and its answer is not known
-	rounds int                   // tokens used
-	polls  int                   // answers IN_PROGRESS that came at once, in a row
-	busy   *InProgress           // the newest answer IN_PROGRESS
+	takeOver uint32                // the attempt to take over; 0 for a plain claim
+	req      *oncedv1.ClaimRequest // under the present token
+	open     bool                  // a claim under it may have been granted, and its answer is not known
+	rounds   int                   // tokens used
+	polls    int                   // answers IN_PROGRESS that came at once, in a row
+	doubt    *Unresolved           // the newest answer UNRESOLVED that a takeover was to end
+	busy     *InProgress           // the newest answer IN_PROGRESS
 }
 
 // acquire claims until the operation may be executed or has been: the answer is
@@ -54,6 +56,7 @@ func (a *acquisition) acquire(ctx context.Context) (grant, error) {
 	if err := a.c.generation.refusal(); err != nil {
 		return grant{}, err
 	}
+	a.rounds = 0
 	for a.nextRound(); ; {
 		g, err := a.ask(ctx)
 		if err == nil {
@@ -79,6 +82,7 @@ func (a *acquisition) nextRound() bool {
 	}
 	a.rounds++
 	a.req = a.c.claimRequest(a.call)
+	a.req.TakeOverAttempt = a.takeOver
 	return true
 }
 
@@ -118,17 +122,18 @@ func (a *acquisition) heed(ctx context.Context, g grant) (done bool, err error) 
 	}
 }
 
-// unresolved ends the call, unless the doubt is about a claim of its own: one that
-// was granted and lapsed before its answer came, so that nothing was executed
-// under it.
+// unresolved goes on where the doubt is about a claim of the call's own: one that was
+// granted and lapsed before its answer came, so that nothing was executed under it.
+// What became of another's is found out, if the call has a way to.
 func (a *acquisition) unresolved(ctx context.Context, g grant) error {
 	switch {
 	case g.answer.GetYours() && a.rounds < mostRounds:
 		return a.startOver(ctx, g)
 	case g.answer.GetYours():
 		a.giveBack(ctx, g)
+		return newUnresolved(a.call, g.answer.GetOperation())
 	}
-	return newUnresolved(a.call, g.answer.GetOperation())
+	return a.pursue(ctx, g)
 }
 
 // take checks, as the last thing before the function starts, that it may start.
@@ -136,6 +141,12 @@ func (a *acquisition) take(ctx context.Context, g grant) (done bool, err error) 
 	t, now := termOf(g.answer.GetOperation(), g.sent), time.Now()
 	over := !now.Before(t.end)
 	stale := a.c.generation.refusal()
+	var late *Unresolved // too late for what was taken over
+	if g.answer.GetOutcome() == oncedv1.Outcome_OUTCOME_TAKEN_OVER {
+		if why := a.reconcile.over(g.answer.GetOperation(), g.answer.GetAnswerTime()); why != nil {
+			late = a.unknown(g, nil, why)
+		}
+	}
 	switch {
 	case g.fence == 0:
 		return false, fmt.Errorf("%s: the answer grants the claim without a fence, so nothing was executed: look at what stands between the client and onced",
@@ -145,6 +156,8 @@ func (a *acquisition) take(ctx context.Context, g grant) (done bool, err error) 
 			operation(a.call.Key, a.call.Method), ctx.Err())
 	case stale != nil:
 		err = stale
+	case late != nil:
+		err = late
 	case a.req.GetWait() != nil && !now.Before(t.renewal):
 		// The lease counts from when the claim was sent, and the server may have held
 		// it for as long. The same claim again, not held, tells what is left.
@@ -188,10 +201,7 @@ func (a *acquisition) await(ctx context.Context, g grant) error {
 // startOver gives a claim back that can no longer be executed under its token, and
 // goes on under a new one once onced has heard of it.
 func (a *acquisition) startOver(ctx context.Context, g grant) error {
-	s := a.giveBack(ctx, g)
-	select {
-	case <-s.answered:
-	case <-ctx.Done():
+	if !a.giveBack(ctx, g).waitAll(ctx) {
 		return &outcomeUnknown{key: a.call.Key, ended: ctx.Err(), last: newUnresolved(a.call, g.answer.GetOperation())}
 	}
 	a.p.enter(StageClaiming)
@@ -240,6 +250,9 @@ func (a *acquisition) withdraw(ctx context.Context) {
 // its context ended.
 func (a *acquisition) explain(ctx context.Context, err error) error {
 	switch {
+	case a.doubt != nil && refusedFor(err, onced.RefusedAttempts):
+		a.doubt.Err = err
+		return a.doubt
 	case !answerPending(err):
 		return refused(a.call, err, a.open)
 	case a.busy != nil:

@@ -28,9 +28,10 @@ type Claim struct {
 	// FirstClaimedAt is when the operation was first claimed, in store time.
 	FirstClaimedAt time.Time
 
-	// TakenOver says that an earlier attempt may have had its effect, and that the
-	// namespace's policy lets the operation be run again all the same
-	// (safe_to_rerun). Attempt is 2 or more then.
+	// TakenOver says that an earlier attempt may have had its effect. The function of
+	// [Do] sees it set only where the namespace's policy lets the operation be run
+	// again all the same (safe_to_rerun), a [ReconcileFunc] always. Attempt is 2 or
+	// more then.
 	TakenOver bool
 
 	c       *Client
@@ -124,7 +125,7 @@ func (cl *Claim) Checkpoint(ctx context.Context, payload any) error {
 
 // LastCheckpoint reads the newest checkpoint of the earlier attempts into dst, a
 // protobuf message, a *[]byte, a *string, or a pointer that JSON can fill. It tells
-// whether there was one; there can be one only where TakenOver is set.
+// whether there was one; there can be one only where [Claim.TakenOver] is set.
 func (cl *Claim) LastCheckpoint(dst any) (bool, error) {
 	if cl.earlier == nil {
 		return false, nil

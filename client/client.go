@@ -39,6 +39,7 @@ var ErrClosed = errors.New("client: closed; nothing was executed")
 // the last try.
 type Client struct {
 	stub         oncedv1.IdempotencyServiceClient
+	operator     oncedv1.OperatorServiceClient
 	namespace    string
 	holder       string
 	settleBudget time.Duration
@@ -108,6 +109,7 @@ func RefuseOnGenerationChange() Option {
 func New(conn grpc.ClientConnInterface, opts ...Option) *Client {
 	c := &Client{
 		stub:         oncedv1.NewIdempotencyServiceClient(conn),
+		operator:     oncedv1.NewOperatorServiceClient(conn),
 		namespace:    DefaultNamespace,
 		holder:       defaultHolder(),
 		settleBudget: DefaultSettleBudget,

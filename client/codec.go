@@ -45,6 +45,15 @@ type result struct {
 	omitted *oncedv1.OmittedResult
 }
 
+// wire is the result as an operation shows it.
+func (r result) wire() *oncedv1.Result {
+	w := &oncedv1.Result{Size: r.omitted.GetSize(), Sha256: r.omitted.GetSha256(), Kind: &oncedv1.Result_Omitted{Omitted: r.omitted}}
+	if r.stored != nil {
+		w.Kind = &oncedv1.Result_Stored{Stored: r.stored}
+	}
+	return w
+}
+
 // encode encodes a value whose static type is t. It cannot fail: what is executed
 // is reported as executed, with bytes or without.
 func encode(t reflect.Type, v any) result {

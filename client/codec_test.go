@@ -141,11 +141,11 @@ func TestCodecOmits(t *testing.T) {
 
 func TestVerdicts(t *testing.T) {
 	base := errors.New("base")
-	v := verdictOf(fmt.Errorf("a: %w", errors.Join(NotExecuted(base), fmt.Errorf("b: %w", NotExecuted(base)))))
+	v := declarationOf(fmt.Errorf("a: %w", errors.Join(NotExecuted(base), fmt.Errorf("b: %w", NotExecuted(base)))))
 	if v == nil || v.disposition != oncedv1.Disposition_DISPOSITION_NOT_EXECUTED || v.failure != nil {
 		t.Errorf("got %+v", v)
 	}
-	v = verdictOf(errors.Join(NotExecuted(base), base, Final(base)))
+	v = declarationOf(errors.Join(NotExecuted(base), base, Final(base)))
 	if v == nil || v.disposition != oncedv1.Disposition_DISPOSITION_FINAL {
 		t.Errorf("an outcome among other errors: got %+v", v)
 	}
@@ -154,24 +154,24 @@ func TestVerdicts(t *testing.T) {
 		"joined with another effect's error": errors.Join(base, NotExecuted(base)),
 		"reported":                           fmt.Errorf("outer: %w", &reported{NotExecuted(base)}),
 	} {
-		if v := verdictOf(err); v != nil {
+		if v := declarationOf(err); v != nil {
 			t.Errorf("%s: got %+v", name, v)
 		}
 	}
 	if r := (&reported{NotExecuted(base)}); !errors.Is(r, base) || r.Error() != "base" {
 		t.Errorf("got %v", r)
 	}
-	if err := NotExecuted(nil); err == nil || verdictOf(err) == nil {
+	if err := NotExecuted(nil); err == nil || declarationOf(err) == nil {
 		t.Error("NotExecuted(nil) would be a result")
 	}
-	if f := verdictOf(Final(nil)).failure; f.GetMessage() == "" {
+	if f := declarationOf(Final(nil)).failure; f.GetMessage() == "" {
 		t.Errorf("got %v", f)
 	}
 }
 
 func TestFailuresAreBounded(t *testing.T) {
 	long := errors.New("\xff" + strings.Repeat("ü", 4096))
-	f := verdictOf(FinalWith(long, strings.Repeat("C", 100), make(chan int))).failure
+	f := declarationOf(FinalWith(long, strings.Repeat("C", 100), make(chan int))).failure
 	if len(f.GetCode()) != 64 || len(f.GetMessage()) > 4096 || len(f.GetMessage()) < 4090 || f.GetDetails() != nil {
 		t.Errorf("got code %d, message %d, details %v", len(f.GetCode()), len(f.GetMessage()), f.GetDetails())
 	}

@@ -35,7 +35,10 @@ type Outcome[T any] struct {
 // DoOption changes how one call of [Do] works.
 type DoOption func(*doOptions)
 
-type doOptions struct{ noWait bool }
+type doOptions struct {
+	noWait    bool
+	reconcile Reconciliation
+}
 
 // NoWait makes [Do] return [*InProgress] at once while somebody else executes the
 // operation, instead of waiting for the outcome.
@@ -47,7 +50,8 @@ func NoWait() DoOption { return func(o *doOptions) { o.noWait = true } }
 // Do claims the operation, and waits while somebody else executes it, until ctx
 // ends. fn runs, in the goroutine of the caller, only under a grant: that no
 // earlier attempt can have had an effect, or that the namespace's policy lets the
-// operation be run again (then [Claim.TakenOver] is set). Its context ends with ctx
+// operation be run again (then [Claim.TakenOver] is set). What has become of an
+// operation that is unresolved, [WithReconcile] finds out first. Its context ends with ctx
 // and when the claim is lost, then with [*ClaimLost] as cause; it must stop before
 // the next effect. The lease is renewed until the operation is settled.
 //
@@ -90,30 +94,28 @@ func Do[T any](ctx context.Context, c *Client, call Call, fn func(context.Contex
 		return Outcome[T]{}, err
 	}
 	defer p.release()
-	a := &acquisition{c: c, call: &call, p: p, noWait: o.noWait}
-	g, err := a.acquire(ctx)
-	if err != nil {
-		return Outcome[T]{}, err
+	a := &acquisition{c: c, call: &call, p: p, doOptions: o}
+	for {
+		g, err := a.acquire(ctx)
+		switch {
+		case err != nil:
+			return Outcome[T]{}, err
+		case g.answer.GetOutcome() == oncedv1.Outcome_OUTCOME_REPLAYED:
+			return replay[T](&call, g.answer.GetOperation())
+		case !a.asks(g):
+			return execute(ctx, p, c.hold(ctx, &call, g), fn)
+		}
+		if f := a.find(ctx, g); !f.again {
+			return found[T](&call, f)
+		}
 	}
-	if g.answer.GetOutcome() == oncedv1.Outcome_OUTCOME_REPLAYED {
-		return replay[T](&call, g.answer.GetOperation())
-	}
-	return execute(ctx, p, c.hold(ctx, &call, g), fn)
 }
 
 // execute runs the function under a claim and reports what became of it.
 func execute[T any](ctx context.Context, p *pending, cl *Claim, fn func(context.Context, *Claim) (T, error)) (Outcome[T], error) {
-	returned := false
-	defer func() {
-		if !returned { // a panic, or the end of the goroutine, goes on after the report
-			unknown := cl.c.failure(cl.holding, oncedv1.Disposition_DISPOSITION_UNKNOWN, nil)
-			cl.report(ctx, p, unknown).wait(context.WithoutCancel(ctx))
-		}
-	}()
-	p.enter(StageExecuting)
-	value, err := fn(cl.ctx, cl)
-	returned = true
-
+	var value T
+	var err error
+	cl.run(ctx, p, StageExecuting, func(ctx context.Context) { value, err = fn(ctx, cl) })
 	s := cl.report(ctx, p, cl.c.outcome(cl.holding, reflect.TypeFor[T](), value, err))
 	answered := s.wait(ctx)
 	out := Outcome[T]{FirstClaimedAt: cl.FirstClaimedAt, Attempt: cl.Attempt}
@@ -132,6 +134,21 @@ func execute[T any](ctx context.Context, p *pending, cl *Claim, fn func(context.
 	return out, failed(err, lost)
 }
 
+// run runs what the caller has given, under the claim. A panic in it, and the end of
+// the goroutine, go on after they were reported: what it did is not known.
+func (cl *Claim) run(ctx context.Context, p *pending, stage Stage, f func(context.Context)) {
+	returned := false
+	defer func() {
+		if !returned {
+			unknown := cl.c.failure(cl.holding, oncedv1.Disposition_DISPOSITION_UNKNOWN, nil)
+			cl.report(ctx, p, unknown).wait(context.WithoutCancel(ctx))
+		}
+	}()
+	p.enter(stage)
+	f(cl.ctx)
+	returned = true
+}
+
 // report ends the function's part and sends the report; the claim is renewed until
 // it is answered.
 func (cl *Claim) report(ctx context.Context, p *pending, r report) *settlement {
@@ -142,13 +159,13 @@ func (cl *Claim) report(ctx context.Context, p *pending, r report) *settlement {
 
 // settles tells whether what a function returned settles the operation.
 func settles(err error) bool {
-	v := verdictOf(err)
+	v := declarationOf(err)
 	return err == nil || v != nil && v.disposition == oncedv1.Disposition_DISPOSITION_FINAL
 }
 
 // failed is the error of a call whose function failed.
 func failed(err, lost error) error {
-	if verdictOf(err) != nil {
+	if declarationOf(err) != nil {
 		err = &reported{err}
 	}
 	if already := new(ClaimLost); lost == nil || errors.As(err, &already) {

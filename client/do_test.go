@@ -349,18 +349,18 @@ func TestDoGoexitIsUnknown(t *testing.T) {
 	})
 }
 
-// A verdict on an inner operation must not become one on the operation around it.
+// What is declared of an inner operation must not be taken for a word on the operation around it.
 func TestDoInnerVerdictStaysInside(t *testing.T) {
 	inBubble(t, func(r *rig) {
-		for _, verdict := range []func(error) error{client.NotExecuted, client.Final} {
-			key := fmt.Sprintf("outer %p", verdict)
+		for _, declare := range []func(error) error{client.NotExecuted, client.Final} {
+			key := fmt.Sprintf("outer %p", declare)
 			_, err := client.Do(r.Context(), r.Client, call(key), func(ctx context.Context, cl *client.Claim) (string, error) {
 				r.runs.Add(1)
 				inner, err := client.Child(cl.Key, "mail")
 				if err != nil {
 					return "", err
 				}
-				_, err = client.Do(ctx, r.Client, call(inner), r.failing(fmt.Errorf("mail: %w", verdict(io.ErrClosedPipe))))
+				_, err = client.Do(ctx, r.Client, call(inner), r.failing(fmt.Errorf("mail: %w", declare(io.ErrClosedPipe))))
 				return "", fmt.Errorf("after an effect: %w", err)
 			})
 			if !errors.Is(err, io.ErrClosedPipe) {

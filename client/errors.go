@@ -29,22 +29,38 @@ func (e *InProgress) Error() string {
 
 // Unresolved is the error of a call whose operation was claimed before, and
 // nobody knows whether it had its effect. It is not executed until somebody has
-// found out: by a takeover, or by an operator.
+// found out: by a takeover, see [WithReconcile], or by an operator.
 type Unresolved struct {
-	Key, Method    string
-	Reason         oncedv1.Reason
-	Attempt        uint32    // names the attempt to take over
-	Holder         string    // who claimed it last, for people; may be empty
-	FirstClaimedAt time.Time // zero when that is not remembered
-	ClaimedAt      time.Time // when the newest attempt was claimed; zero when that is not remembered
+	Key, Method     string
+	Reason          oncedv1.Reason
+	Attempt         uint32                  // names the attempt to take over
+	Holder          string                  // who claimed it last, for people; may be empty
+	FirstClaimedAt  time.Time               // zero when that is not remembered
+	ClaimedAt       time.Time               // when the newest attempt was claimed; zero when that is not remembered
+	TakeoverRefused oncedv1.TakeoverRefused // why a takeover was not given, if one was asked for
+	RetryAfter      time.Duration           // when it will be, if it was too early
+	Err             error                   // why it was not, or could not be, found out; nil when nothing is known of that
 }
 
 // Error says what is known and what to do.
 func (e *Unresolved) Error() string {
-	return fmt.Sprintf("%s is unresolved (%s): attempt %d, claimed%s %s, may have had its effect; nothing was executed now: "+
+	text := fmt.Sprintf("%s is unresolved (%s): attempt %d, claimed%s %s, may have had its effect; nothing was executed now: "+
 		"find out what happened and have it resolved, and do not use another key",
 		operation(e.Key, e.Method), strings.TrimPrefix(e.Reason.String(), "REASON_"), e.Attempt, by(e.Holder), at(e.ClaimedAt))
+	if e.TakeoverRefused != oncedv1.TakeoverRefused_TAKEOVER_REFUSED_UNSPECIFIED {
+		text += fmt.Sprintf("; a takeover was refused (%s)", strings.TrimPrefix(e.TakeoverRefused.String(), "TAKEOVER_REFUSED_"))
+	}
+	if e.RetryAfter > 0 {
+		text += fmt.Sprintf(" and may be asked for in %v", e.RetryAfter)
+	}
+	if e.Err != nil {
+		text += "; why it was not found out: " + e.Err.Error()
+	}
+	return text
 }
+
+// Unwrap returns why it was not found out, if that is known.
+func (e *Unresolved) Unwrap() error { return e.Err }
 
 // Mismatch is the error of a call whose key was first used with other arguments
 // or for another subject. It is a bug of the caller; nothing was executed, and

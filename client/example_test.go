@@ -2,23 +2,16 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"log"
-	"log/slog"
-	"net"
-	"os"
+	"testing"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/onced/onced"
 	"github.com/onced/onced/client"
-	"github.com/onced/onced/server"
-	"github.com/onced/onced/storage/memory"
+	"github.com/onced/onced/client/oncetest"
+	"github.com/onced/onced/fingerprint"
 )
 
 type Ticket struct {
@@ -29,9 +22,9 @@ type Ticket struct {
 // A mutation that is called again, because its caller got no answer the first time, is
 // not executed again: the second caller gets the first ticket.
 func ExampleDo() {
-	conn, stop := exampleServer() // in a program: grpc.NewClient("127.0.0.1:7443", …)
+	s, stop := exampleServer() // in a program: conn, err := grpc.NewClient("127.0.0.1:7443", …)
 	defer stop()
-	c := client.New(conn, client.WithNamespace("helpdesk"))
+	c := s.Client(client.WithNamespace("helpdesk")) // and c := client.New(conn, …)
 	defer c.Close(context.Background())
 
 	tickets := 0
@@ -63,14 +56,15 @@ func ExampleDo() {
 }
 
 // Changed arguments under one key are a bug of the caller. With a fingerprint of the
-// arguments it is found, and nothing runs.
+// arguments it is found, and nothing runs. The same arguments in another spelling are
+// the same.
 func ExampleCall_fingerprints() {
-	conn, stop := exampleServer()
+	s, stop := exampleServer()
 	defer stop()
-	c := client.New(conn)
+	c := s.Client()
 
-	pay := func(digest string) error {
-		f, err := onced.ParseFingerprint("raw1:" + digest)
+	pay := func(arguments string) error {
+		f, err := fingerprint.JSON([]byte(arguments))
 		if err != nil {
 			return err
 		}
@@ -80,11 +74,14 @@ func ExampleCall_fingerprints() {
 		})
 		return err
 	}
-	fmt.Println(pay("9b74c9897bac770ffc029102a200c5de9b74c9897bac770ffc029102a200c5de"))
-	if err, ok := pay("0000000000000000000000000000000000000000000000000000000000000000").(*client.Mismatch); ok {
-		fmt.Println(err.Key, err.Reason)
+	fmt.Println(pay(`{"to": "acme", "amount": 5.0}`))
+	fmt.Println(pay(`{"amount": 5, "to": "acme"}`))
+	var mismatch *client.Mismatch
+	if errors.As(pay(`{"to": "acme", "amount": 500}`), &mismatch) {
+		fmt.Println(mismatch.Key, mismatch.Reason)
 	}
 	// Output:
+	// <nil>
 	// <nil>
 	// payment-1 FINGERPRINT_MISMATCH
 }
@@ -98,33 +95,36 @@ func ExampleChild() {
 	// Output: child-4a1720d24ee95767e831eebd5337b3a7b2e0095d6aacc6329b492b478e1beed2
 }
 
-// exampleServer is an onced in this process, and a connection to it.
-func exampleServer() (conn *grpc.ClientConn, stop func()) {
-	policies, err := server.NewPolicies(onced.DefaultPolicy(), nil)
-	if err != nil {
-		log.Fatal(err)
+// exampleServer is an onced in this process, in a namespace with the default policy,
+// as changed. Its clock can be moved, so that examples wait for nothing. A program has
+//
+//	conn, err := grpc.NewClient("onced.internal:7443", …)
+//	c := client.New(conn)
+//
+// instead of the server's Client.
+func exampleServer(change ...func(*onced.Policy)) (s *oncetest.Server, stop func()) {
+	t := &exampleTB{}
+	var options []oncetest.Option
+	for _, c := range change {
+		options = append(options, oncetest.WithPolicy(c))
 	}
-	s, err := server.New(context.Background(), server.Config{
-		Store: memory.New(machineClock{time.Now()}), Policies: policies,
-		Metrics: server.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	l := bufconn.Listen(1 << 20)
-	go func() {
-		if err := s.Serve(l); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-	}()
-	conn, err = grpc.NewClient("passthrough:///bufconn",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		log.Fatal(err)
-	}
-	return conn, func() {
-		conn.Close()
-		s.Stop(context.Background())
+	return oncetest.New(t, options...), t.stop
+}
+
+// exampleTB stands for the test that an example does not have.
+type exampleTB struct {
+	testing.TB
+	ends []func()
+}
+
+func (*exampleTB) Helper()                        {}
+func (*exampleTB) Log(...any)                     {}
+func (*exampleTB) Errorf(format string, a ...any) { log.Printf(format, a...) }
+func (*exampleTB) Fatalf(format string, a ...any) { log.Fatalf(format, a...) }
+func (t *exampleTB) Cleanup(end func())           { t.ends = append(t.ends, end) }
+
+func (t *exampleTB) stop() {
+	for _, end := range t.ends {
+		end()
 	}
 }

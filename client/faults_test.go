@@ -13,7 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// sent is one call as it left the client.
+// sent is one call as it left the client, which may use its request for another one
+// when it has given the call up.
 type sent struct {
 	rpc string
 	req proto.Message
@@ -43,20 +44,60 @@ func (f *faults) intercept(ctx context.Context, method string, req, reply any, c
 	}
 	edit, head := f.edit, f.head
 	f.mu.Unlock()
-	send := func(ctx context.Context) error { return invoke(ctx, method, req, reply, cc, opts...) }
+	answer := &answer{reply: reply.(proto.Message)}
+	send := func(ctx context.Context) error { return answer.get(ctx, method, s.req, cc, invoke, opts) }
 	if happen == nil {
 		happen = func(ctx context.Context, send func(context.Context) error) error { return send(ctx) }
 	}
 	err := happen(ctx, send)
+	header := answer.deliver(opts)
 	if err == nil && edit != nil {
 		edit(rpc, reply)
 	}
-	for _, o := range opts {
-		if o, ok := o.(grpc.HeaderCallOption); ok && head != nil && *o.HeaderAddr != nil {
-			head(rpc, *o.HeaderAddr)
-		}
+	if header != nil && head != nil {
+		head(rpc, header)
 	}
 	return err
+}
+
+// answer is what came back of one call. A call may arrive when its caller has gone, and
+// more than once: each has a reply of its own, and the caller is given the last one that
+// is there when it returns.
+type answer struct {
+	mu     sync.Mutex
+	reply  proto.Message // the caller's
+	got    proto.Message
+	header metadata.MD
+}
+
+func (a *answer) get(ctx context.Context, method string, req any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts []grpc.CallOption) error {
+	got, header := a.reply.ProtoReflect().New().Interface(), metadata.MD(nil)
+	own := []grpc.CallOption{grpc.Header(&header)}
+	for _, o := range opts {
+		if _, callers := o.(grpc.HeaderCallOption); !callers {
+			own = append(own, o)
+		}
+	}
+	err := invoke(ctx, method, req, got, cc, own...)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.got, a.header = got, header
+	return err
+}
+
+// deliver gives the caller what is there, and returns the header.
+func (a *answer) deliver(opts []grpc.CallOption) metadata.MD {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.got != nil {
+		proto.Merge(a.reply, a.got)
+	}
+	for _, o := range opts {
+		if o, ok := o.(grpc.HeaderCallOption); ok {
+			*o.HeaderAddr = a.header
+		}
+	}
+	return a.header
 }
 
 // set makes a rule for all calls from now on; nil ends it. The rule is asked for one

@@ -23,9 +23,6 @@ func PerRequest(tenant, requestID, method string) (string, error) {
 // this method: changed arguments are another operation. It is for requests that
 // call one method several times.
 func PerArguments(tenant, requestID, method string, args onced.Fingerprint) (string, error) {
-	if args.Scheme == "" || args.Digest == "" {
-		return "", errAbsentPart
-	}
 	return deriveKey("arguments", tenant, requestID, method, args.Scheme, args.Digest)
 }
 
@@ -46,12 +43,12 @@ func Content(digest []byte) (string, error) {
 // deriveKey hashes parts, each behind its length, under the helper's own name: no two
 // different lists of parts, and no two helpers, share a key. An absent part is
 // refused, never mapped to a key: otherwise all callers without one would share an
-// operation.
+// operation. So is what stands for one.
 func deriveKey(domain string, parts ...string) (string, error) {
 	b := appendPart(nil, "onced key 1")
 	b = appendPart(b, domain)
 	for _, part := range parts {
-		if part == "" {
+		if part == "" || onced.Placeholder(part) {
 			return "", errAbsentPart
 		}
 		b = appendPart(b, part)

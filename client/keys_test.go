@@ -1,8 +1,10 @@
 package client_test
 
 import (
-	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -11,18 +13,75 @@ import (
 	"github.com/onced/onced/client"
 )
 
-// The keys of callers that have upgraded must stay the same: these are for good.
-func TestKeysAreStable(t *testing.T) {
-	args := onced.Fingerprint{Scheme: "raw1", Digest: strings.Repeat("\x01", 32)}
-	for want, derive := range map[string]func() (string, error){
-		"request-c3afdd31c4d5f1945897a6e1cda9b4d6f5c37a7b3299a65bd437383518a802c1":   func() (string, error) { return client.PerRequest("acme", "req-1", "crm/CreateTicket") },
-		"arguments-e386f6a4ac7740a19a21f8535d61f3b2b00887d467f97c786f611a245209a546": func() (string, error) { return client.PerArguments("acme", "req-1", "crm/CreateTicket", args) },
-		"child-4a1720d24ee95767e831eebd5337b3a7b2e0095d6aacc6329b492b478e1beed2":     func() (string, error) { return client.Child("order-1", "charge") },
-		"content-96b1cadfb95fa2ec1bfd3c5a01bb5e5292508092bdbfbba0033b3c914a481515":   func() (string, error) { return client.Content([]byte(strings.Repeat("\x02", 32))) },
-	} {
-		if got, err := derive(); got != want || err != nil {
-			t.Errorf("got %s, %v, want %s", got, err, want)
+// keyVectors is testdata/keys.json, which clients in other languages are tested with too.
+type keyVectors struct {
+	About   string `json:"about"`
+	Vectors []struct {
+		Name    string   `json:"name"`
+		Helper  string   `json:"helper"`
+		Parts   []string `json:"parts"`
+		Key     string   `json:"key"`
+		Refused bool     `json:"refused"`
+	} `json:"vectors"`
+}
+
+// The keys of callers that have upgraded, or speak another language, must stay the
+// same: the vectors are for good.
+func TestKeysAreThoseOfTheVectors(t *testing.T) {
+	var file keyVectors
+	data, err := os.ReadFile("testdata/keys.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &file); err != nil {
+		t.Fatal(err)
+	}
+	derived, refused := map[string]int{}, map[string]int{}
+	for _, v := range file.Vectors {
+		if v.Refused == (v.Key != "") {
+			t.Errorf("%s, %s: a vector has a key or is refused", v.Helper, v.Name)
 		}
+		got, err := deriveVector(t, v.Helper, v.Parts)
+		if got != v.Key || (err != nil) != v.Refused {
+			t.Errorf("%s, %s: got %q, %v, want %q, refused: %t", v.Helper, v.Name, got, err, v.Key, v.Refused)
+		}
+		if v.Refused {
+			refused[v.Helper]++
+		} else {
+			derived[v.Helper]++
+		}
+	}
+	for _, helper := range []string{"PerRequest", "PerArguments", "Child", "Content"} {
+		if derived[helper] == 0 || refused[helper] == 0 {
+			t.Errorf("%s: %d vectors are derived and %d refused; each helper needs both", helper, derived[helper], refused[helper])
+		}
+	}
+}
+
+// deriveVector calls the helper of a vector.
+func deriveVector(t *testing.T, helper string, parts []string) (string, error) {
+	t.Helper()
+	n, known := map[string]int{"PerRequest": 3, "PerArguments": 4, "Child": 2, "Content": 1}[helper]
+	if !known || n != len(parts) {
+		t.Fatalf("%s has no %d parts", helper, len(parts))
+	}
+	digest := func(s string) []byte {
+		b, err := hex.DecodeString(s)
+		if err != nil {
+			t.Fatalf("%s: digest %q: %v", helper, s, err)
+		}
+		return b
+	}
+	switch helper {
+	case "PerRequest":
+		return client.PerRequest(parts[0], parts[1], parts[2])
+	case "PerArguments":
+		scheme, sum, _ := strings.Cut(parts[3], ":")
+		return client.PerArguments(parts[0], parts[1], parts[2], onced.Fingerprint{Scheme: scheme, Digest: string(digest(sum))})
+	case "Child":
+		return client.Child(parts[0], parts[1])
+	default:
+		return client.Content(digest(parts[0]))
 	}
 }
 
@@ -65,34 +124,5 @@ func TestKeysAreInjective(t *testing.T) {
 	}
 	if want := 9 + 81 + 729 + 243; len(seen) != want {
 		t.Errorf("%d keys, want %d", len(seen), want)
-	}
-}
-
-func TestKeysOfAbsentPartsAreRefused(t *testing.T) {
-	args := onced.Fingerprint{Scheme: "raw1", Digest: strings.Repeat("\x01", 32)}
-	for name, derive := range map[string]func() (string, error){
-		"no tenant":  func() (string, error) { return client.PerRequest("", "r", "m") },
-		"no request": func() (string, error) { return client.PerRequest("t", "", "m") },
-		"no method":  func() (string, error) { return client.PerRequest("t", "r", "") },
-		"no args":    func() (string, error) { return client.PerArguments("t", "r", "m", onced.Fingerprint{}) },
-		"no request, with args": func() (string, error) {
-			return client.PerArguments("t", "", "m", args)
-		},
-		"no parent": func() (string, error) { return client.Child("", "charge") },
-		"no step":   func() (string, error) { return client.Child("order-1", "") },
-		"no digest": func() (string, error) { return client.Content(nil) },
-	} {
-		if key, err := derive(); key != "" || err == nil {
-			t.Errorf("%s: got %q, %v", name, key, err)
-		}
-	}
-}
-
-// The encoding, written down a second time: for callers in other languages.
-func TestKeysAsDocumented(t *testing.T) {
-	encoded := "\x0bonced key 1" + "\x05child" + "\x07order-1" + "\x06charge"
-	want := fmt.Sprintf("child-%x", sha256.Sum256([]byte(encoded)))
-	if got, err := client.Child("order-1", "charge"); got != want || err != nil {
-		t.Errorf("got %s, %v, want %s", got, err, want)
 	}
 }

@@ -13,6 +13,7 @@ type Stage string
 // The stages, in their order.
 const (
 	StageClaiming    Stage = "claiming"    // the claim is not answered yet, or somebody else executes
+	StageReconciling Stage = "reconciling" // an earlier attempt is asked about
 	StageExecuting   Stage = "executing"   // the function runs
 	StageSettling    Stage = "settling"    // the function has returned, and its report is not answered yet
 	StageWithdrawing Stage = "withdrawing" // nothing was executed, and the claim is being given back

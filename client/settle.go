@@ -26,22 +26,22 @@ type holding struct {
 type report struct {
 	name  string     // for the log
 	level slog.Level // of the log, when it is not accepted
-	send  func(context.Context) error
+	send  func(context.Context) (*oncedv1.Operation, error)
 }
 
 // completion reports a result. A result whose bytes are too many for the server's
 // messages is reported without them: it is no reason not to complete.
 func (c *Client) completion(h holding, r result) report {
-	send := func(ctx context.Context, req *oncedv1.CompleteRequest) error {
+	send := func(ctx context.Context, req *oncedv1.CompleteRequest) (*oncedv1.Operation, error) {
 		req.Ref, req.ClaimToken, req.Fence = h.ref, h.token, h.fence
-		_, _, err := exchange(ctx, c, untilSettled(), c.stub.Complete, req)
-		return err
+		resp, _, err := exchange(ctx, c, untilSettled(), c.stub.Complete, req)
+		return resp.GetOperation(), err
 	}
-	return report{name: "Complete", level: slog.LevelError, send: func(ctx context.Context) error {
+	return report{name: "Complete", level: slog.LevelError, send: func(ctx context.Context) (*oncedv1.Operation, error) {
 		if r.stored != nil {
-			err := send(ctx, &oncedv1.CompleteRequest{Result: &oncedv1.CompleteRequest_Stored{Stored: r.stored}})
+			op, err := send(ctx, &oncedv1.CompleteRequest{Result: &oncedv1.CompleteRequest_Stored{Stored: r.stored}})
 			if !tooLarge(err) {
-				return err
+				return op, err
 			}
 		}
 		return send(ctx, &oncedv1.CompleteRequest{Result: &oncedv1.CompleteRequest_Omitted{Omitted: r.omitted}})
@@ -51,19 +51,19 @@ func (c *Client) completion(h holding, r result) report {
 // failure reports an attempt that has no result. Details that are too many for the
 // server's messages are left out: the failure is the outcome all the same.
 func (c *Client) failure(h holding, d oncedv1.Disposition, f *oncedv1.Failure) report {
-	send := func(ctx context.Context, f *oncedv1.Failure) error {
+	send := func(ctx context.Context, f *oncedv1.Failure) (*oncedv1.Operation, error) {
 		req := &oncedv1.FailRequest{Ref: h.ref, ClaimToken: h.token, Fence: h.fence, Disposition: d, Failure: f}
-		_, _, err := exchange(ctx, c, untilSettled(), c.stub.Fail, req)
-		return err
+		resp, _, err := exchange(ctx, c, untilSettled(), c.stub.Fail, req)
+		return resp.GetOperation(), err
 	}
 	r := report{name: "Fail " + strings.TrimPrefix(d.String(), "DISPOSITION_"), level: slog.LevelWarn}
 	if d == oncedv1.Disposition_DISPOSITION_FINAL {
 		r.level = slog.LevelError
 	}
-	r.send = func(ctx context.Context) error {
-		err := send(ctx, f)
+	r.send = func(ctx context.Context) (*oncedv1.Operation, error) {
+		op, err := send(ctx, f)
 		if f.GetDetails() == nil || !tooLarge(err) {
-			return err
+			return op, err
 		}
 		return send(ctx, &oncedv1.Failure{Code: f.GetCode(), Message: f.GetMessage()})
 	}
@@ -76,7 +76,7 @@ func (c *Client) outcome(h holding, t reflect.Type, v any, err error) report {
 	if err == nil {
 		return c.completion(h, encode(t, v))
 	}
-	if said := verdictOf(err); said != nil {
+	if said := declarationOf(err); said != nil {
 		return c.failure(h, said.disposition, said.failure)
 	}
 	return c.failure(h, oncedv1.Disposition_DISPOSITION_UNKNOWN, nil)
@@ -85,7 +85,10 @@ func (c *Client) outcome(h holding, t reflect.Type, v any, err error) report {
 // settlement is a report on its way.
 type settlement struct {
 	answered chan struct{} // closed when it is over
-	err      error         // set before that: why the report was not accepted
+	// Set before that: the operation as it stands then, or why the report was not
+	// accepted.
+	op  *oncedv1.Operation
+	err error
 }
 
 // settle sends a report, detached from the caller's context, until onced has
@@ -101,7 +104,7 @@ func (c *Client) settle(ctx context.Context, p *pending, h holding, r report, af
 		defer close(s.answered)
 		defer after()
 		defer cancel()
-		if s.err = r.send(ctx); s.err != nil {
+		if s.op, s.err = r.send(ctx); s.err != nil {
 			c.log.Log(ctx, r.level, "a report was not accepted", "report", r.name, "key", h.ref.GetKey(), "method", h.ref.GetMethod(),
 				"fence", h.fence, "gave_up", answerPending(s.err), "error", s.err)
 		}
@@ -114,12 +117,21 @@ func (c *Client) settle(ctx context.Context, p *pending, h holding, r report, af
 func (s *settlement) wait(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, settleGrace)
 	defer cancel()
+	return s.waitAll(ctx)
+}
+
+// waitAll waits for the answer until ctx ends, and tells whether it has come.
+func (s *settlement) waitAll(ctx context.Context) bool {
 	select {
 	case <-s.answered:
-		return true
 	case <-ctx.Done():
 	}
-	select { // both may have been ready
+	return s.over() // both may have been ready
+}
+
+// over tells whether the answer has come, or is not waited for any more.
+func (s *settlement) over() bool {
+	select {
 	case <-s.answered:
 		return true
 	default:

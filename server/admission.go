@@ -15,6 +15,10 @@ const (
 	reservedForReports = 512
 )
 
+// greatestListings bounds the listings of operations that are worked on at once. Each
+// reads far more than a claim does, and whoever lists can wait.
+const greatestListings = 4
+
 // greatestRequests bounds the bytes of the reports that are worked on, which bring
 // results and checkpoints: what waits for the store stays in memory meanwhile.
 const greatestRequests = 256 << 20
@@ -28,6 +32,8 @@ type admission struct {
 
 	limit   int64        // bytes of reports
 	carried atomic.Int64 // of the limit
+
+	listings atomic.Int64
 }
 
 func newAdmission(all, reserved int64) *admission {
@@ -61,6 +67,17 @@ func (a *admission) carry(bytes int64) bool {
 }
 
 func (a *admission) putDown(bytes int64) { a.carried.Add(-bytes) }
+
+// list lets a listing in, which must end again, or reports that there are too many.
+func (a *admission) list() bool {
+	if a.listings.Add(1) > greatestListings {
+		a.endList()
+		return false
+	}
+	return true
+}
+
+func (a *admission) endList() { a.listings.Add(-1) }
 
 // hold changes the number of calls that wait for an operation to change. They
 // have bounds of their own.

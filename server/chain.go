@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	oncedv1 "github.com/onced/onced/gen/onced/v1"
 )
 
 // generationHeader stands on every answer, errors included: a client that sees
@@ -150,6 +152,12 @@ func (c *chain) admit(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 		return nil, c.refuse(ctx, info.FullMethod, req, refuseOverloaded("the server works on as many calls as it can"))
 	}
 	defer c.admission.leave()
+	if info.FullMethod == oncedv1.OperatorService_ListOperations_FullMethodName {
+		if !c.admission.list() {
+			return nil, c.refuse(ctx, info.FullMethod, req, refuseOverloaded("the server works on as many listings as it may"))
+		}
+		defer c.admission.endList()
+	}
 	if report, ok := req.(proto.Message); ok && isReport(info.FullMethod) {
 		size := int64(proto.Size(report))
 		if !c.admission.carry(size) {

@@ -39,13 +39,17 @@ func omittedFromWire(o *oncedv1.OmittedResult) *onced.Result {
 	return r
 }
 
+func refToWire(id onced.Identity) *oncedv1.OperationRef {
+	return &oncedv1.OperationRef{Namespace: id.Namespace, Key: id.Key, Method: id.Method}
+}
+
 // operationToWire shows an operation, with the bytes of its outcome or without.
 func operationToWire(op *onced.Operation, bytes bool) *oncedv1.Operation {
 	if op == nil {
 		return nil
 	}
 	wire := &oncedv1.Operation{
-		Ref:              &oncedv1.OperationRef{Namespace: op.ID.Namespace, Key: op.ID.Key, Method: op.ID.Method},
+		Ref:              refToWire(op.ID),
 		State:            oncedv1.State(op.State),
 		Reason:           oncedv1.Reason(op.Reason),
 		Attempt:          op.Attempt,
@@ -132,6 +136,7 @@ func claimToWire(a onced.ClaimAnswer) *oncedv1.ClaimResponse {
 		Checkpoint:      checkpointToWire(a.Checkpoint),
 		TakeoverRefused: oncedv1.TakeoverRefused(a.TakeoverRefused),
 		KeyTimeChanged:  a.KeyTimeChanged,
+		AnswerTime:      timeToWire(a.Time),
 	}
 	if a.RetryAfter > 0 {
 		wire.RetryAfter = durationpb.New(a.RetryAfter)

@@ -146,6 +146,8 @@ func toStatus(err error) *statusError {
 		return newStatus(codes.DeadlineExceeded, errorInfo("DEADLINE_EXCEEDED", claimedUnknown), "the deadline has passed"+outcomeUnknown)
 	case errors.Is(err, context.Canceled):
 		return newStatus(codes.Canceled, errorInfo("CANCELLED", claimedUnknown), "the call was cancelled"+outcomeUnknown)
+	case status.Code(err) == codes.Unimplemented: // from generated code
+		return newStatus(codes.Unimplemented, errorInfo("UNIMPLEMENTED", claimedNo), "this server does not have the call yet; nothing was changed: use a release that has it")
 	default:
 		st := newStatus(codes.Internal, errorInfo("INTERNAL", claimedUnknown), "the server met a fault, which it has logged"+outcomeUnknown)
 		st.fault = err

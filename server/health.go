@@ -23,7 +23,7 @@ var (
 )
 
 // Health tells the truth about a server, by the gRPC health service and to the
-// probes of the ops listener. It has two answers for two questions:
+// probes of the ops listener. It has an answer for each question:
 //
 //   - "" and [Health.Ready]: should calls be sent here at all? No before the
 //     server is ready, while it stops, and once its store has failed.
@@ -31,6 +31,7 @@ var (
 //     full either, although reads are answered then, and reports are stored if
 //     there is room for them. A client that is to settle in that state must not
 //     be kept away by this answer.
+//   - onced.v1.OperatorService: are operators answered? Whenever calls are.
 //
 // It is safe for concurrent use.
 type Health struct {
@@ -89,6 +90,7 @@ func (h *Health) change(set func()) {
 	ready := h.ready() == nil
 	h.grpc.SetServingStatus("", servingStatus(ready))
 	h.grpc.SetServingStatus(oncedv1.IdempotencyService_ServiceDesc.ServiceName, servingStatus(ready && !h.full))
+	h.grpc.SetServingStatus(oncedv1.OperatorService_ServiceDesc.ServiceName, servingStatus(ready))
 }
 
 func servingStatus(serving bool) healthpb.HealthCheckResponse_ServingStatus {

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -15,7 +16,8 @@ import (
 	oncedv1 "github.com/onced/onced/gen/onced/v1"
 )
 
-// Register registers the service. It wraps the generated handlers for two
+// Register registers the services of onced: the service, and OperatorService over
+// the same store. It wraps the generated handlers for two
 // things that have to happen exactly once: errors get their form on the wire,
 // innermost, so that every interceptor sees what the client sees; and a request
 // that cannot be decoded is refused as any other invalid one. gRPC would answer
@@ -24,13 +26,29 @@ func Register(registrar grpc.ServiceRegistrar, s *Service) { s.register(registra
 
 // register registers what answers the calls: the service or its stand-in.
 func (s *Service) register(registrar grpc.ServiceRegistrar, answers oncedv1.IdempotencyServiceServer) {
-	desc := oncedv1.IdempotencyService_ServiceDesc
-	methods := make([]grpc.MethodDesc, len(desc.Methods))
+	registrar.RegisterService(s.wrapped(oncedv1.IdempotencyService_ServiceDesc), answers)
+	registrar.RegisterService(s.wrapped(oncedv1.OperatorService_ServiceDesc), operators{Service: s})
+}
+
+// wrapped returns the description of a service with wrapped handlers.
+func (s *Service) wrapped(desc grpc.ServiceDesc) *grpc.ServiceDesc {
+	desc.Methods, desc.Streams = slices.Clone(desc.Methods), slices.Clone(desc.Streams)
 	for i, m := range desc.Methods {
-		methods[i] = grpc.MethodDesc{MethodName: m.MethodName, Handler: s.wrap(m)}
+		desc.Methods[i].Handler = s.wrap(m)
 	}
-	desc.Methods = methods
-	registrar.RegisterService(&desc, answers)
+	for i, m := range desc.Streams {
+		desc.Streams[i].Handler = s.wrapStream(m)
+	}
+	return &desc
+}
+
+func (s *Service) wrapStream(m grpc.StreamDesc) grpc.StreamHandler {
+	return func(srv any, stream grpc.ServerStream) error {
+		if err := m.Handler(srv, stream); err != nil {
+			return s.refused(stream.Context(), m.StreamName, nil, err)
+		}
+		return nil
+	}
 }
 
 func (s *Service) wrap(m grpc.MethodDesc) grpc.MethodHandler {

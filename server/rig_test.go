@@ -227,6 +227,8 @@ type oddStore struct {
 
 	stuck atomic.Bool // reads and questions for room wait until their context ends
 
+	scans atomic.Pointer[chan struct{}] // scans by identity wait until it is closed
+
 	payload func(context.Context, onced.Identity, onced.Digest) ([]byte, error) // in the place of Payload, unless nil
 }
 
@@ -236,6 +238,20 @@ func (s *oddStore) Get(ctx context.Context, id onced.Identity) (onced.View, erro
 		return onced.View{}, ctx.Err()
 	}
 	return s.Store.Get(ctx, id)
+}
+
+// holdScans holds scans by identity until release is called.
+func (s *oddStore) holdScans() (release func()) {
+	held := make(chan struct{})
+	s.scans.Store(&held)
+	return func() { close(held) }
+}
+
+func (s *oddStore) ScanIdentity(ctx context.Context, prefix []byte, cursor storage.Cursor, limit int) (storage.Page, error) {
+	if held := s.scans.Load(); held != nil {
+		<-*held
+	}
+	return s.Store.ScanIdentity(ctx, prefix, cursor, limit)
 }
 
 func (s *oddStore) Update(ctx context.Context, t storage.Target, fn storage.UpdateFunc) error {

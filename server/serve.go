@@ -53,7 +53,7 @@ type Config struct {
 	StandIn oncedv1.IdempotencyServiceServer
 }
 
-// Server is a gRPC server with the service of onced, health and reflection. It
+// Server is a gRPC server with the services of onced, health and reflection. It
 // is safe for concurrent use.
 type Server struct {
 	grpc      *grpc.Server

@@ -53,6 +53,7 @@ type Service struct {
 	generation uint64
 	unsettled  *unsettledCounts
 	waiters    *waiters
+	pages      pageTokens
 }
 
 // NewService returns a service that is ready to answer. It reads the store's
@@ -69,10 +70,14 @@ func NewService(ctx context.Context, cfg ServiceConfig) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: count the unsettled operations: %w", err)
 	}
+	pages, err := newPageTokens()
+	if err != nil {
+		return nil, err
+	}
 	return &Service{
 		store: cfg.Store, policies: cfg.Policies, log: cfg.Logger, observer: cfg.Observer,
 		generation: meta.Generation, unsettled: unsettled,
-		waiters: newWaiters(greatestWaiters, cfg.Observer.Waiters),
+		waiters: newWaiters(greatestWaiters, cfg.Observer.Waiters), pages: pages,
 	}, nil
 }
 

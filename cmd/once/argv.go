@@ -1,20 +1,10 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"hash"
-
 	"github.com/alecthomas/kong"
 
 	"github.com/onced/onced"
-)
-
-// raw1 is the scheme of fingerprints over bytes as they are, and rawDomain what
-// keeps its digests apart from every other use of SHA-256.
-const (
-	raw1      = "raw1"
-	rawDomain = "onced raw1"
+	"github.com/onced/onced/fingerprint"
 )
 
 // words are a command and its arguments.
@@ -28,20 +18,11 @@ func (w *words) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
-// rawFingerprint is the raw1 fingerprint of a list of byte strings: SHA-256 over
-// the domain and each string, every one behind its length as an unsigned varint,
-// so that no two lists have the same encoding.
-func rawFingerprint(parts []string) onced.Fingerprint {
-	digest := sha256.New()
-	writePart(digest, rawDomain)
-	for _, part := range parts {
-		writePart(digest, part)
+// fingerprint is the raw1 fingerprint of the words, each on its own.
+func (w words) fingerprint() onced.Fingerprint {
+	parts := make([][]byte, len(w))
+	for i, word := range w {
+		parts[i] = []byte(word)
 	}
-	return onced.Fingerprint{Scheme: raw1, Digest: string(digest.Sum(nil))}
-}
-
-// writePart writes to a hash, which never fails.
-func writePart(digest hash.Hash, part string) {
-	_, _ = digest.Write(binary.AppendUvarint(nil, uint64(len(part))))
-	_, _ = digest.Write([]byte(part))
+	return fingerprint.Raw(parts...)
 }

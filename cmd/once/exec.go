@@ -96,7 +96,7 @@ func (x *execution) do() (client.Outcome[execResult], error) {
 	limit := min(policy.GetMaxResultBytes(), onced.GreatestResult)
 	call := client.Call{
 		Key: x.Key, Method: x.Method, Subject: x.Subject,
-		Fingerprints: []onced.Fingerprint{rawFingerprint(x.Argv)},
+		Fingerprints: []onced.Fingerprint{x.Argv.fingerprint()},
 	}
 	if x.Lease != nil {
 		call.Lease = *x.Lease
@@ -258,7 +258,8 @@ func (x *execution) notRun(e *ending, err error) (status int, note string) {
 		return exitExecInProgress, busy.Error()
 	case errors.As(err, &unresolved):
 		e.outcome = oncedv1.Outcome_OUTCOME_UNRESOLVED
-		return exitExecUnresolved, unresolved.Error()
+		return exitExecUnresolved, fmt.Sprintf("%v; once claim takes it over, with the same key and method, --take-over-attempt %d and --fingerprint %s",
+			unresolved, unresolved.Attempt, x.Argv.fingerprint())
 	case errors.As(err, &failed):
 		e.outcome = oncedv1.Outcome_OUTCOME_FAILED
 		return exitOther, failed.Error()
@@ -318,7 +319,7 @@ func (x *execution) lookUp() *oncedv1.Operation {
 	defer cancel()
 	answer, err := x.c.Lookup(ctx, &oncedv1.LookupRequest{
 		Ref: x.c.Ref(x.Key, x.Method), Subject: x.Subject, View: oncedv1.LookupView_LOOKUP_VIEW_BASIC,
-		Fingerprints: []string{rawFingerprint(x.Argv).String()},
+		Fingerprints: []string{x.Argv.fingerprint().String()},
 	})
 	if err != nil {
 		return nil

@@ -58,7 +58,7 @@ func TestExecKeepsIgnoredSignals(t *testing.T) {
 // TestExecInterruptedWhileWaiting: a call that is still waiting runs nothing.
 func TestExecInterruptedWhileWaiting(t *testing.T) {
 	s, token, started := newServer(t), inDir(t, "token"), inDir(t, "started")
-	fingerprint := rawFingerprint([]string{"touch", started}).String()
+	fingerprint := words{"touch", started}.fingerprint().String()
 	s.once("claim", "--key", "k", "--method", "exec", "--fingerprint", fingerprint, "--token-file", token).want(t, 0)
 	b := s.background("exec", "--key", "k", "--wait", "1h", "--", "touch", started)
 	eventually(t, "the waiting call", func() bool { return s.waiters() > 0 })

@@ -363,7 +363,7 @@ func TestExecSafeToRerun(t *testing.T) {
 // and its result is not taken for a status.
 func TestExecOfAnotherResult(t *testing.T) {
 	s, token, started := newServer(t), inDir(t, "token"), inDir(t, "started")
-	fingerprint := rawFingerprint([]string{"touch", started}).String()
+	fingerprint := words{"touch", started}.fingerprint().String()
 	s.once("claim", "--key", "k", "--method", "exec", "--fingerprint", fingerprint, "--token-file", token).want(t, 0)
 	s.once("complete", "--key", "k", "--method", "exec", "--token-file", token, "--text", `{"exit_status":0}`, "--content-type", "application/json").want(t, 0)
 	s.once("exec", "--key", "k", "--", "touch", started).want(t, exitOther)

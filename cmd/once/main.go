@@ -59,15 +59,16 @@ type commandLine struct {
 	Output    string           `help:"Form of the answer: text, the default, for people; or json, the answer of the service on one line." short:"o" enum:"text,json" default:"text" placeholder:"FORM"`
 	Version   kong.VersionFlag `help:"Print the version and exit."`
 
-	Claim    claimCommand    `cmd:"" help:"Ask for the right to execute an operation."`
-	Complete completeCommand `cmd:"" help:"Report that a claimed operation was executed, with its result."`
-	Fail     failCommand     `cmd:"" help:"Report that a claimed operation has no result."`
-	Lookup   lookupCommand   `cmd:"" help:"Show an operation."`
-	Renew    renewCommand    `cmd:"" help:"Make the lease of a claim longer."`
-	Policy   policyCommand   `cmd:"" help:"Show the retentions, bounds and rules of a namespace."`
-	Exec     execCommand     `cmd:"" help:"Run a command at most once, and replay its output and exit status."`
-	Bench    benchCommand    `cmd:"" help:"Measure a server under load, beside one without a store and an empty one."`
-	Demo     demoCommand     `cmd:"" help:"Show what onced does, with a server of its own; it takes some seconds."`
+	Claim       claimCommand       `cmd:"" help:"Ask for the right to execute an operation."`
+	Complete    completeCommand    `cmd:"" help:"Report that a claimed operation was executed, with its result."`
+	Fail        failCommand        `cmd:"" help:"Report that a claimed operation has no result."`
+	Lookup      lookupCommand      `cmd:"" help:"Show an operation."`
+	Renew       renewCommand       `cmd:"" help:"Make the lease of a claim longer."`
+	Policy      policyCommand      `cmd:"" help:"Show the retentions, bounds and rules of a namespace."`
+	Fingerprint fingerprintCommand `cmd:"" help:"Print the fingerprint of the arguments of a call."`
+	Exec        execCommand        `cmd:"" help:"Run a command at most once, and replay its output and exit status."`
+	Bench       benchCommand       `cmd:"" help:"Measure a server under load, beside one without a store and an empty one."`
+	Demo        demoCommand        `cmd:"" help:"Show what onced does, with a server of its own; it takes some seconds."`
 }
 
 // streams are the standard streams of the process.

@@ -35,7 +35,7 @@ func TestRawFingerprint(t *testing.T) {
 		// printf '\012onced raw1\310\001%0200d' 0 | sha256sum
 		{[]string{strings.Repeat("0", 200)}, "ff6a1ab506970eb44f7955b49d22ef66c3a6e42fedd0499e7fac6a434148fcc4"},
 	} {
-		if got := rawFingerprint(c.argv).String(); got != "raw1:"+c.want {
+		if got := words(c.argv).fingerprint().String(); got != "raw1:"+c.want {
 			t.Errorf("%q: %s", c.argv, got)
 		}
 	}

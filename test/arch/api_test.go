@@ -19,6 +19,7 @@ var listed = map[string]string{
 	"onced.txt":       ".",
 	"client.txt":      "client",
 	"fingerprint.txt": "fingerprint",
+	"oncetest.txt":    "client/oncetest",
 	"storage.txt":     "storage",
 }
 

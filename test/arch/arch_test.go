@@ -48,6 +48,7 @@ var rules = map[string]rule{
 	"docs":       checkDocs,
 	"test sleep": checkTestSleep,
 	"nesting":    checkNesting,
+	"links":      checkLinks,
 }
 
 func TestRepository(t *testing.T) {

@@ -15,6 +15,7 @@ const (
 	bbolt      = "go.etcd.io/bbolt/..."
 	errdetails = "google.golang.org/genproto/googleapis/rpc/..."
 	grpc       = "google.golang.org/grpc/..."
+	jsontext   = "github.com/go-json-experiment/json/jsontext"
 	middleware = "github.com/grpc-ecosystem/go-grpc-middleware/v2/..."
 	prometheus = "github.com/prometheus/client_golang/..."
 	protobuf   = "google.golang.org/protobuf/..."
@@ -42,7 +43,7 @@ var importRules = []importRule{
 			"os/...", "runtime/...", "sync/...", "syscall/...", "unsafe",
 		},
 	},
-	{dir: "fingerprint/...", own: []string{"."}, third: []string{protobuf}},
+	{dir: "fingerprint/...", own: []string{"."}, third: []string{jsontext, protobuf}},
 
 	{dir: "storage", own: []string{"."}},
 	{dir: "storage/storagetest/...", own: []string{".", "storage", "storage/storagetest/..."}},
@@ -59,8 +60,15 @@ var importRules = []importRule{
 		third: []string{errdetails, grpc, middleware, prometheus, protobuf},
 	},
 	{
+		// An onced for the tests of those who use the client. Nothing but tests has it.
+		dir:   "client/oncetest/...",
+		own:   []string{".", "client", "gen/onced/v1", "server", "storage", "storage/memory"},
+		third: []string{grpc, prometheus, protobuf},
+	},
+	{
 		dir:   "client/...",
 		own:   []string{".", "fingerprint", "client/...", "gen/onced/v1"},
+		not:   []string{"client/oncetest/..."},
 		third: []string{errdetails, grpc, protobuf},
 	},
 
@@ -68,7 +76,7 @@ var importRules = []importRule{
 	{
 		dir:   "cmd/...",
 		own:   []string{"..."},
-		not:   []string{"examples/...", "storage/storagetest/...", "test/..."},
+		not:   []string{"client/oncetest/...", "examples/...", "storage/storagetest/...", "test/..."},
 		third: []string{"..."},
 	},
 	{dir: "examples/...", own: []string{"..."}, not: []string{"cmd/...", "test/..."}, third: []string{"..."}},

@@ -401,8 +401,8 @@ type ClaimRequest struct {
 	Ref *OperationRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
 	// 16-64 random bytes that the caller mints for this one claim. Required.
 	// Re-sending the same request under the same token is safe: while the claim
-	// is live and nothing else has come from its holder, the first answer is
-	// given again. A token gets one attempt. Keep it to report, never to claim
+	// is live, nothing else has come from its holder, and no former holder has
+	// put it in doubt, the first answer is given again. A token gets one attempt. Keep it to report, never to claim
 	// again: what a caller stores in order to claim again is the key. onced
 	// keeps its SHA-256 only.
 	ClaimToken []byte `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"`
@@ -588,8 +588,13 @@ type ClaimResponse struct {
 	// The operation was found with another key_time than this request names: two
 	// intents may share one key. It changes nothing else.
 	KeyTimeChanged bool `protobuf:"varint,8,opt,name=key_time_changed,json=keyTimeChanged,proto3" json:"key_time_changed,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// When the claim was decided, in store time: how old the operation is by the
+	// store's clock, whatever the caller's own clock says, is this less
+	// Operation.claim_time. Always set; a first answer that is given again has
+	// the time at which it was given again.
+	AnswerTime    *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=answer_time,json=answerTime,proto3" json:"answer_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ClaimResponse) Reset() {
@@ -678,6 +683,13 @@ func (x *ClaimResponse) GetKeyTimeChanged() bool {
 	return false
 }
 
+func (x *ClaimResponse) GetAnswerTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AnswerTime
+	}
+	return nil
+}
+
 var File_onced_v1_claim_proto protoreflect.FileDescriptor
 
 const file_onced_v1_claim_proto_rawDesc = "" +
@@ -717,7 +729,7 @@ const file_onced_v1_claim_proto_rawDesc = "" +
 	"twin_guard\x18\v \x01(\v2\x13.onced.v1.TwinGuardR\ttwinGuard\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8b\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc8\x03\n" +
 	"\rClaimResponse\x12+\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x11.onced.v1.OutcomeR\aoutcome\x121\n" +
 	"\toperation\x18\x02 \x01(\v2\x13.onced.v1.OperationR\toperation\x12\x14\n" +
@@ -729,7 +741,9 @@ const file_onced_v1_claim_proto_rawDesc = "" +
 	"checkpoint\x12D\n" +
 	"\x10takeover_refused\x18\x06 \x01(\x0e2\x19.onced.v1.TakeoverRefusedR\x0ftakeoverRefused\x12\"\n" +
 	"\x04twin\x18\a \x01(\v2\x0e.onced.v1.TwinR\x04twin\x12(\n" +
-	"\x10key_time_changed\x18\b \x01(\bR\x0ekeyTimeChanged*\xc7\x01\n" +
+	"\x10key_time_changed\x18\b \x01(\bR\x0ekeyTimeChanged\x12;\n" +
+	"\vanswer_time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"answerTime*\xc7\x01\n" +
 	"\aOutcome\x12\x17\n" +
 	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fOUTCOME_GRANTED\x10\x01\x12\x14\n" +
@@ -794,11 +808,12 @@ var file_onced_v1_claim_proto_depIdxs = []int32{
 	13, // 15: onced.v1.ClaimResponse.checkpoint:type_name -> onced.v1.Checkpoint
 	1,  // 16: onced.v1.ClaimResponse.takeover_refused:type_name -> onced.v1.TakeoverRefused
 	4,  // 17: onced.v1.ClaimResponse.twin:type_name -> onced.v1.Twin
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	10, // 18: onced.v1.ClaimResponse.answer_time:type_name -> google.protobuf.Timestamp
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_onced_v1_claim_proto_init() }

@@ -168,7 +168,8 @@ type Attempt struct {
 	Holder string `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"`
 	// When it was claimed.
 	ClaimTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=claim_time,json=claimTime,proto3" json:"claim_time,omitempty"`
-	// The kinds of its accepted reports.
+	// The kinds of its accepted reports, each once, in the order of their
+	// numbers.
 	Reports       []ReportKind `protobuf:"varint,5,rep,packed,name=reports,proto3,enum=onced.v1.ReportKind" json:"reports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -242,7 +243,9 @@ func (x *Attempt) GetReports() []ReportKind {
 // OperationDetails is an operation with what is for operators only.
 type OperationDetails struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What every permitted caller may see; result and failure without bytes.
+	// What every permitted caller may see; result and failure without bytes. Of a
+	// record that the server cannot read there is the ref alone: state
+	// STATE_UNSPECIFIED, and nothing else in this message.
 	Operation *Operation `protobuf:"bytes,1,opt,name=operation,proto3" json:"operation,omitempty"`
 	// The labels of the first claim.
 	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -377,16 +380,21 @@ type ListOperationsRequest struct {
 	// Only this method. Empty means every method.
 	Method string `protobuf:"bytes,3,opt,name=method,proto3" json:"method,omitempty"`
 	// Only these states, as shown: a lapsed operation counts as unresolved.
-	// Empty means every state.
+	// Empty means every state, and only then are there records that the server
+	// cannot read.
 	States []State `protobuf:"varint,4,rep,packed,name=states,proto3,enum=onced.v1.State" json:"states,omitempty"`
-	// Only operations whose newest attempt was claimed at least so long ago.
-	// Unset means every age.
+	// Only operations whose newest attempt was claimed at least so long ago, in
+	// store time. An attempt that was lost with the store's memory counts from
+	// when the HISTORY_LOST record was written. Unset and zero mean every age;
+	// negative is refused. A record that the server cannot read has no age.
 	MinAge *durationpb.Duration `protobuf:"bytes,5,opt,name=min_age,json=minAge,proto3" json:"min_age,omitempty"`
 	// The most operations wanted in one page: 1-1000; 0 means 100. A page may
-	// hold fewer, or none, and still not be the last.
+	// hold fewer, or none, and still not be the last: it ends below 4 MiB, and
+	// when the server has looked at enough without finding more.
 	PageSize int32 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before, with all other fields unchanged. Empty
-	// asks for the first page.
+	// next_page_token of the page before, with all other fields but page_size
+	// unchanged. Empty asks for the first page. A token may be refused with
+	// INVALID_ARGUMENT after the server was started again: then begin anew.
 	PageToken     string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -478,6 +486,9 @@ type ListOperationsResponse struct {
 	Operations []*OperationDetails `protobuf:"bytes,1,rep,name=operations,proto3" json:"operations,omitempty"`
 	// Asks for the next page; empty on the last one.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// When the page was begun, in store time: what the ages of its operations
+	// count to.
+	AnswerTime    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=answer_time,json=answerTime,proto3" json:"answer_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -524,6 +535,13 @@ func (x *ListOperationsResponse) GetNextPageToken() string {
 		return x.NextPageToken
 	}
 	return ""
+}
+
+func (x *ListOperationsResponse) GetAnswerTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AnswerTime
+	}
+	return nil
 }
 
 // ResolveReleased says that no attempt has had an effect.
@@ -1382,12 +1400,14 @@ const file_onced_v1_operator_proto_rawDesc = "" +
 	"\amin_age\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x06minAge\x12\x1b\n" +
 	"\tpage_size\x18\x06 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\a \x01(\tR\tpageToken\"|\n" +
+	"page_token\x18\a \x01(\tR\tpageToken\"\xb9\x01\n" +
 	"\x16ListOperationsResponse\x12:\n" +
 	"\n" +
 	"operations\x18\x01 \x03(\v2\x1a.onced.v1.OperationDetailsR\n" +
 	"operations\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x11\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12;\n" +
+	"\vanswer_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"answerTime\"\x11\n" +
 	"\x0fResolveReleased\"\x0f\n" +
 	"\rResolveReopen\"\xe3\x02\n" +
 	"\x17ResolveOperationRequest\x12(\n" +
@@ -1514,39 +1534,40 @@ var file_onced_v1_operator_proto_depIdxs = []int32{
 	22, // 6: onced.v1.ListOperationsRequest.states:type_name -> onced.v1.State
 	23, // 7: onced.v1.ListOperationsRequest.min_age:type_name -> google.protobuf.Duration
 	3,  // 8: onced.v1.ListOperationsResponse.operations:type_name -> onced.v1.OperationDetails
-	24, // 9: onced.v1.ResolveOperationRequest.ref:type_name -> onced.v1.OperationRef
-	25, // 10: onced.v1.ResolveOperationRequest.completed:type_name -> onced.v1.Payload
-	26, // 11: onced.v1.ResolveOperationRequest.failed:type_name -> onced.v1.Failure
-	6,  // 12: onced.v1.ResolveOperationRequest.released:type_name -> onced.v1.ResolveReleased
-	7,  // 13: onced.v1.ResolveOperationRequest.reopen:type_name -> onced.v1.ResolveReopen
-	3,  // 14: onced.v1.ResolveOperationResponse.operation:type_name -> onced.v1.OperationDetails
-	24, // 15: onced.v1.EraseResultRequest.ref:type_name -> onced.v1.OperationRef
-	3,  // 16: onced.v1.EraseResultResponse.operation:type_name -> onced.v1.OperationDetails
-	20, // 17: onced.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	1,  // 18: onced.v1.AuditEntry.verb:type_name -> onced.v1.AuditVerb
-	24, // 19: onced.v1.AuditEntry.ref:type_name -> onced.v1.OperationRef
-	22, // 20: onced.v1.AuditEntry.before:type_name -> onced.v1.State
-	22, // 21: onced.v1.AuditEntry.after:type_name -> onced.v1.State
-	12, // 22: onced.v1.ListAuditResponse.entries:type_name -> onced.v1.AuditEntry
-	20, // 23: onced.v1.EndBlindPeriodResponse.begin_time:type_name -> google.protobuf.Timestamp
-	20, // 24: onced.v1.EndBlindPeriodResponse.end_time:type_name -> google.protobuf.Timestamp
-	4,  // 25: onced.v1.OperatorService.ListOperations:input_type -> onced.v1.ListOperationsRequest
-	8,  // 26: onced.v1.OperatorService.ResolveOperation:input_type -> onced.v1.ResolveOperationRequest
-	10, // 27: onced.v1.OperatorService.EraseResult:input_type -> onced.v1.EraseResultRequest
-	13, // 28: onced.v1.OperatorService.ListAudit:input_type -> onced.v1.ListAuditRequest
-	15, // 29: onced.v1.OperatorService.EndBlindPeriod:input_type -> onced.v1.EndBlindPeriodRequest
-	17, // 30: onced.v1.OperatorService.Backup:input_type -> onced.v1.BackupRequest
-	5,  // 31: onced.v1.OperatorService.ListOperations:output_type -> onced.v1.ListOperationsResponse
-	9,  // 32: onced.v1.OperatorService.ResolveOperation:output_type -> onced.v1.ResolveOperationResponse
-	11, // 33: onced.v1.OperatorService.EraseResult:output_type -> onced.v1.EraseResultResponse
-	14, // 34: onced.v1.OperatorService.ListAudit:output_type -> onced.v1.ListAuditResponse
-	16, // 35: onced.v1.OperatorService.EndBlindPeriod:output_type -> onced.v1.EndBlindPeriodResponse
-	18, // 36: onced.v1.OperatorService.Backup:output_type -> onced.v1.BackupResponse
-	31, // [31:37] is the sub-list for method output_type
-	25, // [25:31] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	20, // 9: onced.v1.ListOperationsResponse.answer_time:type_name -> google.protobuf.Timestamp
+	24, // 10: onced.v1.ResolveOperationRequest.ref:type_name -> onced.v1.OperationRef
+	25, // 11: onced.v1.ResolveOperationRequest.completed:type_name -> onced.v1.Payload
+	26, // 12: onced.v1.ResolveOperationRequest.failed:type_name -> onced.v1.Failure
+	6,  // 13: onced.v1.ResolveOperationRequest.released:type_name -> onced.v1.ResolveReleased
+	7,  // 14: onced.v1.ResolveOperationRequest.reopen:type_name -> onced.v1.ResolveReopen
+	3,  // 15: onced.v1.ResolveOperationResponse.operation:type_name -> onced.v1.OperationDetails
+	24, // 16: onced.v1.EraseResultRequest.ref:type_name -> onced.v1.OperationRef
+	3,  // 17: onced.v1.EraseResultResponse.operation:type_name -> onced.v1.OperationDetails
+	20, // 18: onced.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	1,  // 19: onced.v1.AuditEntry.verb:type_name -> onced.v1.AuditVerb
+	24, // 20: onced.v1.AuditEntry.ref:type_name -> onced.v1.OperationRef
+	22, // 21: onced.v1.AuditEntry.before:type_name -> onced.v1.State
+	22, // 22: onced.v1.AuditEntry.after:type_name -> onced.v1.State
+	12, // 23: onced.v1.ListAuditResponse.entries:type_name -> onced.v1.AuditEntry
+	20, // 24: onced.v1.EndBlindPeriodResponse.begin_time:type_name -> google.protobuf.Timestamp
+	20, // 25: onced.v1.EndBlindPeriodResponse.end_time:type_name -> google.protobuf.Timestamp
+	4,  // 26: onced.v1.OperatorService.ListOperations:input_type -> onced.v1.ListOperationsRequest
+	8,  // 27: onced.v1.OperatorService.ResolveOperation:input_type -> onced.v1.ResolveOperationRequest
+	10, // 28: onced.v1.OperatorService.EraseResult:input_type -> onced.v1.EraseResultRequest
+	13, // 29: onced.v1.OperatorService.ListAudit:input_type -> onced.v1.ListAuditRequest
+	15, // 30: onced.v1.OperatorService.EndBlindPeriod:input_type -> onced.v1.EndBlindPeriodRequest
+	17, // 31: onced.v1.OperatorService.Backup:input_type -> onced.v1.BackupRequest
+	5,  // 32: onced.v1.OperatorService.ListOperations:output_type -> onced.v1.ListOperationsResponse
+	9,  // 33: onced.v1.OperatorService.ResolveOperation:output_type -> onced.v1.ResolveOperationResponse
+	11, // 34: onced.v1.OperatorService.EraseResult:output_type -> onced.v1.EraseResultResponse
+	14, // 35: onced.v1.OperatorService.ListAudit:output_type -> onced.v1.ListAuditResponse
+	16, // 36: onced.v1.OperatorService.EndBlindPeriod:output_type -> onced.v1.EndBlindPeriodResponse
+	18, // 37: onced.v1.OperatorService.Backup:output_type -> onced.v1.BackupResponse
+	32, // [32:38] is the sub-list for method output_type
+	26, // [26:32] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_onced_v1_operator_proto_init() }

@@ -34,10 +34,21 @@ const (
 // OperatorService is for people, and their tools, who settle what callers
 // cannot. It needs the role operator in the namespace. Nothing here makes an
 // operation absent. Errors that every RPC can give, and their form, are those
-// of IdempotencyService.
+// of IdempotencyService. A server that does not have an RPC yet answers it
+// UNIMPLEMENTED and changes nothing.
 type OperatorServiceClient interface {
 	// ListOperations pages through the operations of a namespace. Results,
-	// failure details and checkpoints are never in it.
+	// failure details and checkpoints are never in it. It changes nothing.
+	//
+	// Without a key, and with no other states asked for than pending and
+	// unresolved, the order is that of the end of the lease or the moment of
+	// doubt, oldest first; after these come those that a restore made unresolved.
+	// Otherwise it is a fixed order of no meaning. What does not change while its
+	// pages are read is listed once; what does may be listed twice, or not at
+	// all.
+	//
+	// Few listings are worked on at once: more are answered UNAVAILABLE,
+	// OVERLOADED.
 	ListOperations(ctx context.Context, in *ListOperationsRequest, opts ...grpc.CallOption) (*ListOperationsResponse, error)
 	// ResolveOperation settles, releases or reopens an operation on the evidence
 	// given. A repeat of the last resolution (same content and evidence) answers
@@ -160,10 +171,21 @@ type OperatorService_BackupClient = grpc.ServerStreamingClient[BackupResponse]
 // OperatorService is for people, and their tools, who settle what callers
 // cannot. It needs the role operator in the namespace. Nothing here makes an
 // operation absent. Errors that every RPC can give, and their form, are those
-// of IdempotencyService.
+// of IdempotencyService. A server that does not have an RPC yet answers it
+// UNIMPLEMENTED and changes nothing.
 type OperatorServiceServer interface {
 	// ListOperations pages through the operations of a namespace. Results,
-	// failure details and checkpoints are never in it.
+	// failure details and checkpoints are never in it. It changes nothing.
+	//
+	// Without a key, and with no other states asked for than pending and
+	// unresolved, the order is that of the end of the lease or the moment of
+	// doubt, oldest first; after these come those that a restore made unresolved.
+	// Otherwise it is a fixed order of no meaning. What does not change while its
+	// pages are read is listed once; what does may be listed twice, or not at
+	// all.
+	//
+	// Few listings are worked on at once: more are answered UNAVAILABLE,
+	// OVERLOADED.
 	ListOperations(context.Context, *ListOperationsRequest) (*ListOperationsResponse, error)
 	// ResolveOperation settles, releases or reopens an operation on the evidence
 	// given. A repeat of the last resolution (same content and evidence) answers

@@ -24,7 +24,7 @@ const (
 // only before the first effect was begun, or after the other side has answered
 // that it did nothing.
 func NotExecuted(err error) error {
-	return &verdict{err: orElse(err, "not executed"), disposition: oncedv1.Disposition_DISPOSITION_NOT_EXECUTED}
+	return &declaration{err: orElse(err, "not executed"), disposition: oncedv1.Disposition_DISPOSITION_NOT_EXECUTED}
 }
 
 // Final marks an error of a function that [Do] runs: the failure is the outcome
@@ -48,50 +48,50 @@ func FinalWith(err error, code string, details any) error {
 	if details != nil {
 		f.Details = encode(reflect.TypeOf(details), details).stored
 	}
-	return &verdict{err: err, disposition: oncedv1.Disposition_DISPOSITION_FINAL, failure: f}
+	return &declaration{err: err, disposition: oncedv1.Disposition_DISPOSITION_FINAL, failure: f}
 }
 
-// verdict is an error that says what it means for the operation.
-type verdict struct {
+// declaration is an error that says what it means for the operation.
+type declaration struct {
 	err         error
 	disposition oncedv1.Disposition
 	failure     *oncedv1.Failure
 }
 
-func (v *verdict) Error() string { return v.err.Error() }
-func (v *verdict) Unwrap() error { return v.err }
+func (d *declaration) Error() string { return d.err.Error() }
+func (d *declaration) Unwrap() error { return d.err }
 
-// reported is an error that Do has acted upon. A verdict inside it is about that
+// reported is an error that Do has acted upon. A declaration inside it is about that
 // operation alone: where a function runs another operation by Do and returns its
-// error, the verdict on the inner one must not become one on the outer one.
+// error, what it says of the inner one must not become a word on the outer one.
 type reported struct{ err error }
 
 func (r *reported) Error() string { return r.err.Error() }
 func (r *reported) Unwrap() error { return r.err }
 
-// verdictOf finds the verdict in an error of a function, or nil.
-func verdictOf(err error) *verdict {
+// declarationOf finds the declaration in an error of a function, or nil.
+func declarationOf(err error) *declaration {
 	switch e := err.(type) {
 	case nil, *reported:
 		return nil
-	case *verdict:
+	case *declaration:
 		return e
 	case interface{ Unwrap() error }:
-		return verdictOf(e.Unwrap())
+		return declarationOf(e.Unwrap())
 	case interface{ Unwrap() []error }:
-		return verdictOfAll(e.Unwrap())
+		return declarationOfAll(e.Unwrap())
 	}
 	return nil
 }
 
-// verdictOfAll finds the verdict in joined errors. An outcome in one of them is
+// declarationOfAll finds the declaration in joined errors. An outcome in one of them is
 // the outcome. That nothing was executed is so only if all of them say it: an
 // error beside it may be that of another effect.
-func verdictOfAll(errs []error) *verdict {
-	var all *verdict
+func declarationOfAll(errs []error) *declaration {
+	var all *declaration
 	silent := false
 	for _, err := range errs {
-		v := verdictOf(err)
+		v := declarationOf(err)
 		switch {
 		case v == nil:
 			silent = true
