@@ -180,7 +180,7 @@ func (o *operation) rerunnable() bool {
 
 // exhausted reports whether the operation has had all attempts that it may have
 // until an operator releases or reopens it.
-func (o *operation) exhausted() bool { return o.r.Attempt-o.r.AttemptBase >= MaxAttempts }
+func (o *operation) exhausted() bool { return o.r.AttemptsLeft() == 0 }
 
 // doubtSince is the moment from which a takeover is timed: the effective end of
 // the lease, or when the doubt came up. Of a restored record it is not before the

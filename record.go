@@ -66,6 +66,12 @@ type Record struct {
 	LastResolve *LastResolve
 }
 
+// AttemptsLeft returns how many more claims are granted, or may take over, until an
+// operator releases the operation.
+func (r *Record) AttemptsLeft() uint32 {
+	return MaxAttempts - min(r.Attempt-r.AttemptBase, MaxAttempts)
+}
+
 // Attempt is one claim of an operation that presented a token.
 type Attempt struct {
 	Number    uint32

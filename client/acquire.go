@@ -42,7 +42,6 @@ type acquisition struct {
 	open     bool                  // a claim under it may have been granted, and its answer is not known
 	rounds   int                   // tokens used
 	polls    int                   // answers IN_PROGRESS that came at once, in a row
-	doubt    *Unresolved           // the newest answer UNRESOLVED that a takeover was to end
 	busy     *InProgress           // the newest answer IN_PROGRESS
 }
 
@@ -84,6 +83,13 @@ func (a *acquisition) nextRound() bool {
 	a.req = a.c.claimRequest(a.call)
 	a.req.TakeOverAttempt = a.takeOver
 	return true
+}
+
+// change makes the next claim under the present token another one. What was sent
+// before may still be on its way, and stays as it is.
+func (a *acquisition) change(f func(*oncedv1.ClaimRequest)) {
+	a.req = proto.CloneOf(a.req)
+	f(a.req)
 }
 
 // ask sends the claim until it is answered. The first claim under a token asks
@@ -161,7 +167,7 @@ func (a *acquisition) take(ctx context.Context, g grant) (done bool, err error) 
 	case a.req.GetWait() != nil && !now.Before(t.renewal):
 		// The lease counts from when the claim was sent, and the server may have held
 		// it for as long. The same claim again, not held, tells what is left.
-		a.req.Wait = nil
+		a.change(func(req *oncedv1.ClaimRequest) { req.Wait = nil })
 		return false, nil
 	case over && a.rounds < mostRounds:
 		return false, a.startOver(ctx, g)
@@ -191,7 +197,7 @@ func (a *acquisition) await(ctx context.Context, g grant) error {
 		pause = min(pause, a.busy.RetryAfter)
 	}
 	a.polls++
-	a.req.Wait = durationpb.New(longestWait)
+	a.change(func(req *oncedv1.ClaimRequest) { req.Wait = durationpb.New(longestWait) })
 	if !sleep(ctx, jitter(pause)) {
 		return &outcomeUnknown{key: a.call.Key, ended: ctx.Err(), last: a.busy}
 	}
@@ -205,6 +211,7 @@ func (a *acquisition) startOver(ctx context.Context, g grant) error {
 		return &outcomeUnknown{key: a.call.Key, ended: ctx.Err(), last: newUnresolved(a.call, g.answer.GetOperation())}
 	}
 	a.p.enter(StageClaiming)
+	a.takeOver = 0
 	a.nextRound()
 	return nil
 }
@@ -227,7 +234,7 @@ func (a *acquisition) withdraw(ctx context.Context) {
 	a.p.enter(StageWithdrawing)
 	a.p.retain()
 	req := proto.CloneOf(a.req)
-	req.Wait = nil
+	req.Wait, req.TakeOverAttempt = nil, 0 // a takeover that was not given is not asked for any more
 	go func() {
 		defer a.p.release()
 		ctx := context.WithoutCancel(ctx)
@@ -250,9 +257,6 @@ func (a *acquisition) withdraw(ctx context.Context) {
 // its context ended.
 func (a *acquisition) explain(ctx context.Context, err error) error {
 	switch {
-	case a.doubt != nil && refusedFor(err, onced.RefusedAttempts):
-		a.doubt.Err = err
-		return a.doubt
 	case !answerPending(err):
 		return refused(a.call, err, a.open)
 	case a.busy != nil:

@@ -69,12 +69,16 @@ func NewToken() []byte {
 }
 
 // validate refuses, before anything is sent, what no server may be asked.
-func (c *Client) validate(call *Call) error {
+func (c *Client) validate(call *Call, o *doOptions) error {
 	id := onced.Identity{Namespace: c.namespace, Key: call.Key, Method: call.Method}
-	err := errors.Join(id.Validate(), onced.ValidateSubject(call.Subject),
+	_, badFingerprint := onced.ParseFingerprints(fingerprints(call))
+	err := errors.Join(id.Validate(), onced.ValidateSubject(call.Subject), badFingerprint,
 		onced.ValidateHolder(c.holder), onced.ValidateLabels(call.Labels))
 	if call.Lease < 0 {
 		err = errors.Join(err, fmt.Errorf("lease %v must not be negative; leave it zero for the namespace's default", call.Lease))
+	}
+	if window := o.reconcile.DownstreamWindow; window < 0 {
+		err = errors.Join(err, fmt.Errorf("downstream window %v must not be negative; leave it zero if the outside system forgets nothing", window))
 	}
 	if err != nil {
 		return status.Errorf(codes.InvalidArgument, "client: nothing was sent and nothing was executed: %v", err)
@@ -92,14 +96,22 @@ func (c *Client) claimRequest(call *Call) *oncedv1.ClaimRequest {
 		Lease:      lease(call.Lease),
 		Labels:     call.Labels,
 		TwinGuard:  twinGuard(call.TwinGuard),
-	}
-	for _, f := range call.Fingerprints {
-		req.Fingerprints = append(req.Fingerprints, f.String())
+
+		Fingerprints: fingerprints(call),
 	}
 	if !call.KeyTime.IsZero() {
 		req.KeyTime = timestamppb.New(call.KeyTime)
 	}
 	return req
+}
+
+// fingerprints are those of a call as they stand on the wire.
+func fingerprints(call *Call) []string {
+	var list []string
+	for _, f := range call.Fingerprints {
+		list = append(list, f.String())
+	}
+	return list
 }
 
 // lease is a lease on the wire, where unset means the namespace's default.

@@ -61,7 +61,7 @@ func (c *Client) hold(ctx context.Context, call *Call, g grant) *Claim {
 	if cl.lease <= 0 {
 		cl.lease = op.GetLeaseRemaining().AsDuration()
 	}
-	cl.ctx, cl.cancel = context.WithCancelCause(ctx)
+	cl.ctx, cl.cancel = context.WithCancelCause(c.running(ctx, call))
 	cl.clock = startLease(t.end, func() { cl.lose(nil) })
 	keepCtx, unkeep := context.WithCancel(context.WithoutCancel(ctx))
 	cl.unkeep = unkeep
@@ -89,6 +89,18 @@ func (cl *Claim) lost() error {
 		return lost
 	}
 	return nil
+}
+
+// refused tells whether onced itself has said that the claim is lost.
+func (cl *Claim) refused() bool {
+	lost, ok := context.Cause(cl.ctx).(*ClaimLost)
+	return ok && lost.Err != nil
+}
+
+// end ends the function's part without a report.
+func (cl *Claim) end() {
+	cl.cancel(nil)
+	cl.letGo()
 }
 
 // letGo ends the renewals and the count of the lease.

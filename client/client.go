@@ -38,6 +38,7 @@ var ErrClosed = errors.New("client: closed; nothing was executed")
 // first, the error matches both the context's error ([errors.Is]) and the status of
 // the last try.
 type Client struct {
+	conn         grpc.ClientConnInterface
 	stub         oncedv1.IdempotencyServiceClient
 	operator     oncedv1.OperatorServiceClient
 	namespace    string
@@ -108,6 +109,7 @@ func RefuseOnGenerationChange() Option {
 // lease.
 func New(conn grpc.ClientConnInterface, opts ...Option) *Client {
 	c := &Client{
+		conn:         conn,
 		stub:         oncedv1.NewIdempotencyServiceClient(conn),
 		operator:     oncedv1.NewOperatorServiceClient(conn),
 		namespace:    DefaultNamespace,

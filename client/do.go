@@ -86,7 +86,10 @@ func Do[T any](ctx context.Context, c *Client, call Call, fn func(context.Contex
 	for _, opt := range opts {
 		opt(&o)
 	}
-	if err := c.validate(&call); err != nil {
+	if err := c.validate(&call, &o); err != nil {
+		return Outcome[T]{}, err
+	}
+	if err := c.nested(ctx, &call); err != nil {
 		return Outcome[T]{}, err
 	}
 	p, err := c.pending.begin(&call)
@@ -103,7 +106,9 @@ func Do[T any](ctx context.Context, c *Client, call Call, fn func(context.Contex
 		case g.answer.GetOutcome() == oncedv1.Outcome_OUTCOME_REPLAYED:
 			return replay[T](&call, g.answer.GetOperation())
 		case !a.asks(g):
-			return execute(ctx, p, c.hold(ctx, &call, g), fn)
+			within, cancel := a.within(ctx, g)
+			defer cancel()
+			return execute(ctx, p, c.hold(within, &call, g), fn)
 		}
 		if f := a.find(ctx, g); !f.again {
 			return found[T](&call, f)
@@ -139,7 +144,11 @@ func execute[T any](ctx context.Context, p *pending, cl *Claim, fn func(context.
 func (cl *Claim) run(ctx context.Context, p *pending, stage Stage, f func(context.Context)) {
 	returned := false
 	defer func() {
-		if !returned {
+		switch {
+		case returned:
+		case stage == StageReconciling && cl.refused():
+			cl.end()
+		default:
 			unknown := cl.c.failure(cl.holding, oncedv1.Disposition_DISPOSITION_UNKNOWN, nil)
 			cl.report(ctx, p, unknown).wait(context.WithoutCancel(ctx))
 		}

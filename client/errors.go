@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -38,20 +39,24 @@ type Unresolved struct {
 	FirstClaimedAt  time.Time               // zero when that is not remembered
 	ClaimedAt       time.Time               // when the newest attempt was claimed; zero when that is not remembered
 	TakeoverRefused oncedv1.TakeoverRefused // why a takeover was not given, if one was asked for
-	RetryAfter      time.Duration           // when it will be, if it was too early
+	RetryAfter      time.Duration           // when one may be, if it was too early
 	Err             error                   // why it was not, or could not be, found out; nil when nothing is known of that
 }
 
 // Error says what is known and what to do.
 func (e *Unresolved) Error() string {
-	text := fmt.Sprintf("%s is unresolved (%s): attempt %d, claimed%s %s, may have had its effect; nothing was executed now: "+
+	earlier := ""
+	if e.Attempt > 1 {
+		earlier = ", or one before it,"
+	}
+	text := fmt.Sprintf("%s is unresolved (%s): attempt %d, claimed%s %s%s may have had its effect; nothing was executed now: "+
 		"find out what happened and have it resolved, and do not use another key",
-		operation(e.Key, e.Method), strings.TrimPrefix(e.Reason.String(), "REASON_"), e.Attempt, by(e.Holder), at(e.ClaimedAt))
+		operation(e.Key, e.Method), strings.TrimPrefix(e.Reason.String(), "REASON_"), e.Attempt, by(e.Holder), at(e.ClaimedAt), cmp.Or(earlier, ","))
 	if e.TakeoverRefused != oncedv1.TakeoverRefused_TAKEOVER_REFUSED_UNSPECIFIED {
 		text += fmt.Sprintf("; a takeover was refused (%s)", strings.TrimPrefix(e.TakeoverRefused.String(), "TAKEOVER_REFUSED_"))
 	}
 	if e.RetryAfter > 0 {
-		text += fmt.Sprintf(" and may be asked for in %v", e.RetryAfter)
+		text += fmt.Sprintf("; it may be taken over in %v", e.RetryAfter)
 	}
 	if e.Err != nil {
 		text += "; why it was not found out: " + e.Err.Error()

@@ -30,6 +30,8 @@ func ExampleCompensated() {
 		switch {
 		case err != nil:
 			return client.StillUnknown(err)
+		case cl.FirstClaimedAt.IsZero(): // the operation is forgotten, and its checkpoint with it
+			return client.StillUnknown(errors.New("whether a seat was reserved is not remembered"))
 		case !found: // it died before the first step was begun
 			return client.DidNotHappen()
 		}

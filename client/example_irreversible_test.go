@@ -22,7 +22,7 @@ func (w *wires) Send(context.Context, int) error {
 // The effect cannot be recognised, found or undone. Then nothing but a person can tell
 // what became of a lost answer: the namespace's policy is takeover nobody, and the
 // operation stays unresolved, for everybody and for as long as it takes, until somebody
-// has asked the bank and enters the outcome (once resolve).
+// has asked the bank and an operator enters the outcome.
 func ExampleDo_irreversible() {
 	s, stop := exampleServer(func(p *onced.Policy) { p.Takeover = onced.TakeoverByNobody })
 	defer stop()

@@ -70,8 +70,8 @@ func ExampleWithReconcile_lookup() {
 	create("request-2")
 	desk.down = false
 	s.Advance(time.Minute)
-	create("request-2") // nothing was found, so it is created, and this answer is lost too
-	s.Advance(time.Minute)
+	create("request-2")        // nothing was found, so it is created, and this answer is lost too
+	s.Advance(2 * time.Minute) // more attempts, longer rests
 	create("request-2")
 	fmt.Println(len(desk.foreignIDs), "tickets")
 	// Output:

@@ -42,6 +42,16 @@ type pending struct {
 	users int
 }
 
+// refusal is why no call can begin any more, or nil.
+func (s *pendingSet) refusal() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	return nil
+}
+
 // begin adds a call, unless the client is closed.
 func (s *pendingSet) begin(call *Call) (*pending, error) {
 	s.mu.Lock()

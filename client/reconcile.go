@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/onced/onced"
 	oncedv1 "github.com/onced/onced/gen/onced/v1"
 )
 
@@ -81,11 +78,15 @@ func Compensated(note string) Verdict { return Verdict{kind: compensated, note: 
 // WithReconcile makes [Do] find out what became of an operation that is unresolved,
 // instead of failing with [*Unresolved] at once. It takes the operation over, which
 // it may have to wait for, asks f, and acts on its verdict; its own function runs only
-// after [DidNotHappen], under a new claim. Where the verdict is [StillUnknown], where
-// the namespace's policy forbids the takeover, and where it is too early for it, under
-// [NoWait] or with a deadline before it, Do fails with [*Unresolved].
+// after [DidNotHappen], under a new claim. Where the policy is safe_to_rerun, f is asked
+// before the function too. The claim is renewed for as long as f asks, so f bounds the
+// time that it takes.
 //
-// Where the policy is safe_to_rerun, f is asked before the function too.
+// Do fails with [*Unresolved] where the verdict is [StillUnknown]; where the namespace's
+// policy forbids the takeover; where somebody else has taken over meanwhile and does not
+// know either; where no attempts are left; and where it is too early, under [NoWait] or
+// with a deadline before it is time. An operation that was asked about in vain rests,
+// so that the attempts last for two days: for a minute, two, four and so on, up to 6 h.
 func WithReconcile(f ReconcileFunc) DoOption {
 	return func(o *doOptions) { o.reconcile.Ask = f }
 }
@@ -94,8 +95,10 @@ func WithReconcile(f ReconcileFunc) DoOption {
 // recognises what it was sent, for example how long it keeps idempotency keys, less
 // the time that a call to it may take. After that neither an answer of it nor sending
 // the same again proves anything: [Do] does not ask, and does not execute again under
-// safe_to_rerun, but fails with [*Unresolved]. It counts in store time. Zero, the
-// default, means for ever.
+// safe_to_rerun, but fails with [*Unresolved]; the context of what has begun before ends
+// then, and [DidNotHappen] after it counts as [StillUnknown]. It counts in store time,
+// and from the first claim whatever became of that. Zero, the default, means for ever; a
+// negative one is refused.
 func WithDownstreamWindow(d time.Duration) DoOption {
 	return func(o *doOptions) { o.reconcile.DownstreamWindow = d }
 }
@@ -113,152 +116,20 @@ type Reconciliation struct {
 // or nil. Where it is not remembered when it was first claimed, it may have been at any
 // time.
 func (r Reconciliation) over(op *oncedv1.Operation, at *timestamppb.Timestamp) error {
-	first := moment(op.GetFirstClaimTime())
 	switch {
 	case r.DownstreamWindow == 0:
 		return nil
-	case first.IsZero():
+	case op.GetFirstClaimTime() == nil || at == nil:
 		return errors.New("when it was first claimed is not remembered, so what the outside system knows of it proves nothing")
-	case at == nil || !at.AsTime().Before(first.Add(r.DownstreamWindow)):
+	case r.left(op, at) <= 0:
 		return fmt.Errorf("it was first claimed more than %v ago, so what the outside system knows of it proves nothing", r.DownstreamWindow)
 	}
 	return nil
 }
 
-// pursue does what an answer UNRESOLVED asks for, where the doubt is about an attempt
-// of somebody else: it prepares the claim that takes the operation over. With an error
-// the call ends.
-func (a *acquisition) pursue(ctx context.Context, g grant) error {
-	attempt := g.answer.GetOperation().GetAttempt()
-	unresolved := newUnresolved(a.call, g.answer.GetOperation())
-	unresolved.TakeoverRefused, unresolved.RetryAfter = g.answer.GetTakeoverRefused(), g.answer.GetRetryAfter().AsDuration()
-	if a.reconcile.Ask == nil {
-		return unresolved
-	}
-	if unresolved.Err = a.reconcile.over(g.answer.GetOperation(), g.answer.GetAnswerTime()); unresolved.Err != nil {
-		return unresolved
-	}
-	switch unresolved.TakeoverRefused {
-	case oncedv1.TakeoverRefused_TAKEOVER_REFUSED_NOT_YET:
-		if end, ok := ctx.Deadline(); a.noWait || ok && time.Until(end) < unresolved.RetryAfter {
-			return unresolved
-		}
-		// Its last holder may still settle it meanwhile.
-		pause := min(max(unresolved.RetryAfter, firstPause), mostPause)
-		if !sleep(ctx, pause+jitter(pause/10)) {
-			return &outcomeUnknown{key: a.call.Key, ended: ctx.Err(), last: unresolved}
-		}
-	case oncedv1.TakeoverRefused_TAKEOVER_REFUSED_UNSPECIFIED, oncedv1.TakeoverRefused_TAKEOVER_REFUSED_OTHER_ATTEMPT:
-		if a.takeOver == attempt {
-			return unresolved // asked for, and neither given nor refused
-		}
-	default:
-		return unresolved
-	}
-	a.doubt, a.takeOver = unresolved, attempt
-	a.req.TakeOverAttempt, a.req.Wait = attempt, nil
-	return nil
-}
-
-// asks tells whether the operation is to be asked about before anything is executed.
-func (a *acquisition) asks(g grant) bool {
-	return a.reconcile.Ask != nil && g.answer.GetOutcome() == oncedv1.Outcome_OUTCOME_TAKEN_OVER
-}
-
-// finding is what came of asking about an operation.
-type finding struct {
-	again   bool               // the operation is to be claimed anew
-	op      *oncedv1.Operation // as it was completed; nil when it was not
-	settled bool               // onced has the outcome
-	err     error
-}
-
-// find asks what became of an operation that was taken over, and reports the verdict.
-func (a *acquisition) find(ctx context.Context, g grant) finding {
-	cl := a.c.hold(ctx, a.call, g)
-	var v Verdict
-	cl.run(ctx, a.p, StageReconciling, func(ctx context.Context) { v = a.reconcile.Ask(ctx, cl) })
-	level := slog.LevelInfo
-	if v.kind == stillUnknown {
-		level = slog.LevelWarn
-	}
-	a.c.log.Log(ctx, level, "an unresolved operation was asked about",
-		"key", cl.Key, "method", cl.Method, "attempt", cl.Attempt, "verdict", v.kind.String(), "why", v.why)
-
-	s := cl.report(ctx, a.p, v.report(cl))
-	if v.kind == didNotHappen {
-		return a.released(ctx, g, s)
-	}
-	answered := s.wait(ctx)
-	f := finding{settled: answered && s.err == nil}
-	if answered && lostBy(s.err) {
-		f.err = cl.lostTo(s.err)
-	}
-	switch op := proto.CloneOf(g.answer.GetOperation()); v.kind {
-	case happened:
-		op.Result = v.result.wire()
-		f.op = op
-	case compensated:
-		op.Failure = v.failure()
-		f.err = failed(newFailed(a.call, op), f.err)
-	default:
-		f.err = failed(a.unknown(g, s, v.why), f.err)
-	}
-	return f
-}
-
-// released waits until onced has heard that nothing happened: only then may the
-// operation be claimed anew.
-func (a *acquisition) released(ctx context.Context, g grant, s *settlement) finding {
-	if !s.waitAll(ctx) {
-		return finding{err: &outcomeUnknown{key: a.call.Key, ended: ctx.Err(), last: a.unknown(g, s, nil)}}
-	}
-	if refusedFor(s.err, onced.RefusedReport) && a.holds(ctx, g) {
-		// A former holder has told of an effect meanwhile: what was found out is wrong.
-		refused := s.err
-		s = a.c.settle(ctx, a.p, g.holding, a.c.failure(g.holding, oncedv1.Disposition_DISPOSITION_UNKNOWN, nil), func() {})
-		s.wait(ctx)
-		return finding{err: a.unknown(g, s, refused)}
-	}
-	if answerPending(s.err) {
-		return finding{err: a.unknown(g, s, s.err)}
-	}
-	a.doubt, a.takeOver = nil, 0
-	a.p.enter(StageClaiming)
-	return finding{again: true}
-}
-
-// holds tells whether the operation is still as it was taken over: neither settled
-// nor released, nor taken over by somebody else. Without an answer it is taken to be.
-func (a *acquisition) holds(ctx context.Context, g grant) bool {
-	req := &oncedv1.LookupRequest{Ref: g.ref, Subject: a.call.Subject}
-	resp, _, err := exchange(ctx, a.c, untilAnswered(0), a.c.stub.Lookup, req)
-	op := resp.GetOperation()
-	return err != nil || op.GetFence() == g.fence &&
-		(op.GetState() == oncedv1.State_STATE_PENDING || op.GetState() == oncedv1.State_STATE_UNRESOLVED)
-}
-
-// unknown is the error of a call that has asked, or could not, and still does not
-// know: what s was answered, if it was, or what the operation must have become.
-func (a *acquisition) unknown(g grant, s *settlement, why error) *Unresolved {
-	op := proto.CloneOf(g.answer.GetOperation())
-	op.Reason = oncedv1.Reason_REASON_DECLARED
-	if s != nil && s.over() && s.op.GetState() == oncedv1.State_STATE_UNRESOLVED {
-		op = s.op
-	}
-	u := newUnresolved(a.call, op)
-	u.Err = why
-	return u
-}
-
-// found is the outcome of a call that has asked.
-func found[T any](call *Call, f finding) (Outcome[T], error) {
-	if f.op == nil {
-		return Outcome[T]{}, f.err
-	}
-	out, err := replay[T](call, f.op)
-	out.Settled = f.settled
-	return out, errors.Join(err, f.err)
+// left is how much of the window is left at a moment of store time.
+func (r Reconciliation) left(op *oncedv1.Operation, at *timestamppb.Timestamp) time.Duration {
+	return moment(op.GetFirstClaimTime()).Add(r.DownstreamWindow).Sub(moment(at))
 }
 
 // report is the verdict as a holder's report.

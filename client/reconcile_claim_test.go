@@ -92,16 +92,16 @@ func TestReconcileClaimLostWhileItAsks(t *testing.T) {
 				t.Errorf("got %+v, %v", out, err)
 			}
 		}},
-		"still unknown": {client.StillUnknown(errNoAnswer), func(t *testing.T, _ client.Outcome[string], err error) {
-			as[*client.Unresolved](t, err)
-			as[*client.ClaimLost](t, err)
-			if !errors.Is(err, errNoAnswer) {
-				t.Errorf("got %v", err)
+		"still unknown": {client.StillUnknown(errNoAnswer), func(t *testing.T, out client.Outcome[string], err error) {
+			if err != nil || out.Value != "from the rival" || !out.Replayed { // somebody else knew
+				t.Errorf("got %+v, %v", out, err)
 			}
 		}},
 		"compensated": {client.Compensated("refunded"), func(t *testing.T, _ client.Outcome[string], err error) {
-			as[*client.Failed](t, err)
 			as[*client.ClaimLost](t, err)
+			if errors.As(err, new(*client.Failed)) { // it has not failed: it is the rival's
+				t.Errorf("got %v", err)
+			}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -250,6 +250,31 @@ func TestReconcileContextEndsWhileItAsks(t *testing.T) {
 			})
 		})
 	}
+}
+
+// onced never hears that nothing happened. The operation stays unresolved, and nothing
+// is executed.
+func TestReconcileVerdictThatDoesNotArrive(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.dies("k", nil)
+		r.faults.always(hole, "Fail")
+		var asked time.Time
+		a := &asker{answer: func(context.Context, *client.Claim) client.Verdict {
+			asked = time.Now()
+			return client.DidNotHappen()
+		}}
+		_, err := r.reconciled("k", r.once("mine"), a)
+		if u := as[*client.Unresolved](t, err); u.Attempt != 2 || u.Err == nil {
+			t.Errorf("got %+v", u)
+		}
+		if took := time.Since(asked); took != client.DefaultSettleBudget {
+			t.Errorf("it was given up after %v", took)
+		}
+		a.was(t, 1)
+		pass(time.Minute)
+		r.isIn("k", oncedv1.State_STATE_UNRESOLVED)
+		r.ran(0)
+	})
 }
 
 func TestReconcileIsSeenByClose(t *testing.T) {

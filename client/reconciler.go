@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -18,13 +19,14 @@ import (
 )
 
 const (
-	// DefaultWorkers is how many operations a [Reconciler] asks about at once.
+	// DefaultWorkers is how many operations of one method a [Reconciler] asks about at
+	// once.
 	DefaultWorkers = 8
 	// DefaultInterval is about how long a [Reconciler] pauses between its rounds.
 	DefaultInterval = time.Minute
 
-	// longestRest bounds the pauses before an operation is asked about again.
-	longestRest = 6 * time.Hour
+	shortestInterval = time.Second
+	longestInterval  = 24 * time.Hour
 	// stopGrace is how long Run waits for functions that do not heed their context.
 	stopGrace = 500 * time.Millisecond
 	// listed is how many operations are fetched at once.
@@ -37,11 +39,11 @@ const (
 // releases it. It executes nothing: what is released is executed by the next caller.
 //
 // Any number of processes may run one; each operation is asked about by one of them
-// at a time. After [StillUnknown] it is asked about again when an interval has passed,
-// then two, four and so on, up to 6 h; after 16 attempts only an operator can go on.
-//
-// Where the policy lets nobody take over, and after the downstream window, operations
-// are left to people, and a warning says how many there are.
+// at a time. A panic of a function that asks counts as [StillUnknown] here, and is
+// logged. An operation that was asked about in vain rests as in [WithReconcile].
+// Where the policy lets nobody take over, after the downstream window, and when their
+// attempts are used up, operations are left to people, and a warning says how many
+// there are.
 //
 // The client's credentials need the role operator in the namespace, for the list.
 // The fields must not be changed once Run was called.
@@ -50,12 +52,13 @@ type Reconciler struct {
 	// Methods says how the operations of each method are reconciled. Those of other
 	// methods are left alone.
 	Methods map[string]Reconciliation
-	// Workers is how many operations are asked about at once; 0 means
+	// Workers is how many operations of one method are asked about at once; 0 means
 	// [DefaultWorkers].
+	// A function that hangs takes up a worker for as long: bound its time.
 	Workers int
 	// Interval is about how long to pause between two rounds over the operations of
-	// one method, half as long at least and half as long again at most; 0 means
-	// [DefaultInterval].
+	// one method, half as long at least and half as long again at most: 1 s–24 h; 0
+	// means [DefaultInterval].
 	Interval time.Duration
 }
 
@@ -72,10 +75,10 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(caller)
 	defer stop(nil)
 	var methods, workers sync.WaitGroup
-	free := make(chan struct{}, cmp.Or(r.Workers, DefaultWorkers))
 	for method, how := range r.Methods {
 		methods.Go(func() {
-			if err := (&rounds{r, method, how, free, &workers}).run(ctx); err != nil {
+			free := make(chan struct{}, cmp.Or(r.Workers, DefaultWorkers))
+			if err := (&rounds{Reconciler: r, method: method, how: how, free: free, workers: &workers}).run(ctx); err != nil {
 				stop(err)
 			}
 		})
@@ -114,8 +117,11 @@ func (r *Reconciler) validate() error {
 			err = errors.Join(err, fmt.Errorf("method %q needs a function that asks, and a window that is not negative", method))
 		}
 	}
-	if r.Workers < 0 || r.Interval < 0 {
-		err = errors.Join(err, errors.New("workers and interval must not be negative"))
+	if r.Workers < 0 {
+		err = errors.Join(err, errors.New("workers must not be negative"))
+	}
+	if r.Interval != 0 && (r.Interval < shortestInterval || r.Interval > longestInterval) {
+		err = errors.Join(err, fmt.Errorf("interval %v must be %v to %v, or zero", r.Interval, shortestInterval, longestInterval))
 	}
 	if err != nil {
 		return fmt.Errorf("client: nothing is reconciled: %w", err)
@@ -130,6 +136,7 @@ type rounds struct {
 	how     Reconciliation
 	free    chan struct{} // holds one for each worker that is busy
 	workers *sync.WaitGroup
+	said    int // how many operations were last said to be left to people
 }
 
 // run goes on until ctx ends. It returns the error of a list that will never be
@@ -142,13 +149,14 @@ func (r *rounds) run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case hopeless(err):
-			return fmt.Errorf("client: the unresolved operations of method %q cannot be listed: %w", r.method, err)
+			return fmt.Errorf("client: the unresolved operations of method %q cannot be reconciled: %w", r.method, err)
 		case err != nil:
 			r.Client.log.WarnContext(ctx, "unresolved operations could not be listed", "method", r.method, "error", err)
-		case left > 0:
-			r.Client.log.WarnContext(ctx, "unresolved operations are left to people: it is too late to ask about them, or the policy lets nobody take over",
+		case left > 0 && left != r.said:
+			r.Client.log.WarnContext(ctx, "unresolved operations are left to people: it is too late to ask about them, their attempts are used up, or the policy lets nobody take over",
 				"method", r.method, "operations", left)
 		}
+		r.said = left
 		if !sleep(ctx, interval/2+jitter(interval)) {
 			return nil
 		}
@@ -158,6 +166,9 @@ func (r *rounds) run(ctx context.Context) error {
 // round goes over the operations once, and tells how many are left to people.
 func (r *rounds) round(ctx context.Context) (left int, err error) {
 	c := r.Client
+	if err := cmp.Or(c.pending.refusal(), c.generation.refusal()); err != nil {
+		return 0, err
+	}
 	policy, err := c.GetPolicy(ctx)
 	if err != nil {
 		return 0, err
@@ -170,7 +181,7 @@ func (r *rounds) round(ctx context.Context) (left int, err error) {
 		page, _, err := exchange(ctx, c, untilAnswered(0), c.operator.ListOperations, req)
 		switch {
 		case status.Code(err) == codes.InvalidArgument && req.PageToken != "":
-			return left, nil // the server was started again and does not know the token: the next round begins anew
+			return left, errLostPlace
 		case err != nil:
 			return left, err
 		}
@@ -178,9 +189,9 @@ func (r *rounds) round(ctx context.Context) (left int, err error) {
 		rand.Shuffle(len(ops), func(i, j int) { ops[i], ops[j] = ops[j], ops[i] })
 		for _, op := range ops {
 			switch {
-			case nobody, r.how.over(op.GetOperation(), now) != nil:
+			case nobody, op.GetOperation().GetAttemptsLeft() == 0, r.how.over(op.GetOperation(), now) != nil:
 				left++
-			case !r.resting(op, now):
+			case !tooEarly(op.GetOperation(), policy, now) && resting(op.GetOperation(), now) <= 0:
 				r.give(ctx, op)
 			}
 		}
@@ -204,8 +215,14 @@ func (r *rounds) give(ctx context.Context, op *oncedv1.OperationDetails) {
 	})
 }
 
-// hopeless tells whether asking again for the list would be answered alike.
+// errLostPlace says that a page token is not known any more.
+var errLostPlace = errors.New("the server was started again and does not know where the list went on; the next round begins anew")
+
+// hopeless tells whether every later round would fail in the same way.
 func hopeless(err error) bool {
+	if changed := new(GenerationChange); errors.Is(err, ErrClosed) || errors.As(err, &changed) {
+		return true
+	}
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented:
 		return true
@@ -213,23 +230,24 @@ func hopeless(err error) bool {
 	return false
 }
 
-// resting tells whether an operation was asked about too short a while ago. It goes
-// by the record, so that a restart or a second process does not ask more often.
-func (r *Reconciler) resting(op *oncedv1.OperationDetails, at *timestamppb.Timestamp) bool {
-	if !op.GetByTakeover() {
-		return false
+// tooEarly tells whether a takeover would be refused for certain. The moment of doubt is
+// not in the record as it is shown: the server knows whether it is time.
+func tooEarly(op *oncedv1.Operation, policy *oncedv1.Policy, at *timestamppb.Timestamp) bool {
+	after := max(op.GetLease().AsDuration(), time.Minute)
+	if policy.GetReconcileAfter() != nil {
+		after = policy.GetReconcileAfter().AsDuration()
 	}
-	rest := cmp.Or(r.Interval, DefaultInterval)
-	for n := op.GetOperation().GetAttempt(); n > 2 && rest < longestRest; n-- {
-		rest *= 2
+	from := moment(op.GetClaimTime())
+	if op.GetReason() == oncedv1.Reason_REASON_LAPSED {
+		from = moment(op.GetLeaseEnd())
 	}
-	return at.AsTime().Sub(moment(op.GetOperation().GetClaimTime())) < min(rest, longestRest)
+	return moment(at).Before(from.Add(after))
 }
 
 // reconcile takes one operation over, if it may be, and finds out what became of it.
 func (r *Reconciler) reconcile(ctx context.Context, op *oncedv1.OperationDetails, how Reconciliation) {
 	c, o := r.Client, op.GetOperation()
-	call := Call{Key: o.GetRef().GetKey(), Method: o.GetRef().GetMethod(), Subject: op.GetSubject()}
+	call := Call{Key: o.GetRef().GetKey(), Method: o.GetRef().GetMethod(), Subject: op.GetSubject(), KeyTime: moment(op.GetKeyTime())}
 	for _, f := range op.GetFingerprints() {
 		if f, err := onced.ParseFingerprint(f); err == nil {
 			call.Fingerprints = append(call.Fingerprints, f)
@@ -240,6 +258,7 @@ func (r *Reconciler) reconcile(ctx context.Context, op *oncedv1.OperationDetails
 		return
 	}
 	defer p.release()
+	how.Ask = c.surviving(how.Ask)
 	a := &acquisition{c: c, call: &call, p: p, doOptions: doOptions{noWait: true, reconcile: how}, takeOver: o.GetAttempt()}
 	g, err := a.acquire(ctx)
 	switch {
@@ -252,14 +271,29 @@ func (r *Reconciler) reconcile(ctx context.Context, op *oncedv1.OperationDetails
 	}
 }
 
+// surviving turns a panic into "still unknown". In the background it is nobody's call
+// that has failed, and one operation must not end the process again and again.
+func (c *Client) surviving(ask ReconcileFunc) ReconcileFunc {
+	return func(ctx context.Context, cl *Claim) (v Verdict) {
+		defer func() {
+			if p := recover(); p != nil {
+				c.log.ErrorContext(ctx, "a function that asks about an operation has panicked",
+					"key", cl.Key, "method", cl.Method, "attempt", cl.Attempt, "panic", p, "stack", string(debug.Stack()))
+				v = StillUnknown(errors.New("asking has panicked"))
+			}
+		}()
+		return ask(ctx, cl)
+	}
+}
+
 // report logs why an operation could not be taken over, unless somebody else is at it
 // or it is too early.
 func (a *acquisition) report(ctx context.Context, err error) {
 	var unresolved *Unresolved
 	var failed *Failed
 	var busy *InProgress
-	early := errors.As(err, &unresolved) && unresolved.TakeoverRefused == oncedv1.TakeoverRefused_TAKEOVER_REFUSED_NOT_YET
-	if early || ctx.Err() != nil || errors.As(err, &failed) || errors.As(err, &busy) {
+	later := errors.As(err, &unresolved) && unresolved.TakeoverRefused != oncedv1.TakeoverRefused_TAKEOVER_REFUSED_POLICY && unresolved.Err == nil
+	if later || ctx.Err() != nil || errors.As(err, &failed) || errors.As(err, &busy) {
 		return
 	}
 	a.c.log.WarnContext(ctx, "an unresolved operation could not be taken over", "key", a.call.Key, "method", a.call.Method, "error", err)

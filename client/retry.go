@@ -101,7 +101,20 @@ func attempt[Req, Resp any](ctx context.Context, c *Client, timeout time.Duratio
 	var header metadata.MD
 	resp, err := call(ctx, req, grpc.Header(&header), grpc.MaxCallRecvMsgSize(maxMessage))
 	c.generation.observe(header)
+	if status.Code(err) == codes.Unavailable {
+		c.reconnect()
+	}
 	return resp, err
+}
+
+// reconnect has the connection try again at once, if it has lost its server. Its own
+// pauses grow to two minutes in a long outage, which is longer than the time that a
+// server gives holders after it: those that still renew would lapse. The pauses of
+// exchange are bounded.
+func (c *Client) reconnect() {
+	if conn, ok := c.conn.(interface{ ResetConnectBackoff() }); ok {
+		conn.ResetConnectBackoff()
+	}
 }
 
 // note keeps whether a failed try may have been carried out. A refusal is decided

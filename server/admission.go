@@ -1,6 +1,7 @@
 package server
 
 import (
+	"runtime"
 	"sync/atomic"
 
 	oncedv1 "github.com/onced/onced/gen/onced/v1"
@@ -15,9 +16,16 @@ const (
 	reservedForReports = 512
 )
 
-// greatestListings bounds the listings of operations that are worked on at once. Each
-// reads far more than a claim does, and whoever lists can wait.
+// greatestListings bounds the listings of operations that are worked on at once, on a
+// machine of any size. Each reads far more than a claim does and keeps a processor
+// busy; whoever lists can wait.
 const greatestListings = 4
+
+// listingsAtOnce returns how many listings are worked on at once: half of the
+// processors are left to claims and reports.
+func listingsAtOnce(processors int) int64 {
+	return int64(min(max(processors/2, 1), greatestListings))
+}
 
 // greatestRequests bounds the bytes of the reports that are worked on, which bring
 // results and checkpoints: what waits for the store stays in memory meanwhile.
@@ -33,11 +41,15 @@ type admission struct {
 	limit   int64        // bytes of reports
 	carried atomic.Int64 // of the limit
 
-	listings atomic.Int64
+	listingLimit int64
+	listings     atomic.Int64
 }
 
 func newAdmission(all, reserved int64) *admission {
-	return &admission{claims: all - reserved, all: all, limit: greatestRequests}
+	return &admission{
+		claims: all - reserved, all: all, limit: greatestRequests,
+		listingLimit: listingsAtOnce(runtime.GOMAXPROCS(0)),
+	}
 }
 
 // enter lets a call in, which must leave again, or reports that there are too
@@ -70,7 +82,7 @@ func (a *admission) putDown(bytes int64) { a.carried.Add(-bytes) }
 
 // list lets a listing in, which must end again, or reports that there are too many.
 func (a *admission) list() bool {
-	if a.listings.Add(1) > greatestListings {
+	if a.listings.Add(1) > a.listingLimit {
 		a.endList()
 		return false
 	}

@@ -52,6 +52,15 @@ func TestAdmission(t *testing.T) {
 	enter(true, claimMethod)
 }
 
+// TestListingsAtOnce: listings leave processors to claims, and there is always one.
+func TestListingsAtOnce(t *testing.T) {
+	for processors, want := range map[int]int64{1: 1, 2: 1, 3: 1, 4: 2, 7: 3, 8: 4, 64: 4} {
+		if got := listingsAtOnce(processors); got != want {
+			t.Errorf("%d on %d processors, want %d", got, processors, want)
+		}
+	}
+}
+
 // TestReportBytes: reports whose results together are more than the server can hold
 // are shed, and find room when those before are answered.
 func TestReportBytes(t *testing.T) {

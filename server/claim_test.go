@@ -56,7 +56,7 @@ func TestGrantShowsTheClaim(t *testing.T) {
 		Ref: ref("k"), State: pending, Attempt: 1, Fence: generation<<32 + 1, Etag: op.GetEtag(), Generation: generation,
 		FirstClaimTime: timestamppb.New(start), ClaimTime: timestamppb.New(start),
 		Lease: op.GetLease(), LeaseEnd: timestamppb.New(start.Add(30 * time.Second)), LeaseRemaining: op.GetLease(),
-		Holder: "holder a",
+		Holder: "holder a", AttemptsLeft: 15,
 	}
 	if !proto.Equal(op, want) || op.GetEtag() == "" || op.GetLease().AsDuration() != 30*time.Second {
 		t.Errorf("got  %v\nwant %v", op, want)

@@ -56,6 +56,7 @@ func operationToWire(op *onced.Operation, bytes bool) *oncedv1.Operation {
 		Fence:            op.Fence,
 		Etag:             op.Etag(),
 		Generation:       op.Generation,
+		AttemptsLeft:     op.AttemptsLeft(),
 		FirstClaimTime:   timeToWire(op.FirstClaimTime),
 		ClaimTime:        timeToWire(op.ClaimTime),
 		LeaseEnd:         timeToWire(op.LeaseEnd),

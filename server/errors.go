@@ -178,8 +178,21 @@ func errorInfo(reason, claimed string) *errdetails.ErrorInfo {
 	return &errdetails.ErrorInfo{Domain: errorDomain, Reason: reason, Metadata: map[string]string{metadataClaimed: claimed}}
 }
 
+// greatestMessage bounds the message of a status, in bytes. With its violations a
+// status stays below what gRPC's clients take of headers.
+const greatestMessage = 1024
+
+// cut shortens a text to a number of bytes, and shows that it did.
+func cut(text string, bytes int) string {
+	const more = "…"
+	if len(text) <= bytes {
+		return text
+	}
+	return strings.ToValidUTF8(text[:bytes-len(more)], "") + more
+}
+
 func newStatus(code codes.Code, info *errdetails.ErrorInfo, message string, more ...protoadapt.MessageV1) *statusError {
-	st := status.New(code, message)
+	st := status.New(code, cut(message, greatestMessage))
 	if detailed, err := st.WithDetails(append([]protoadapt.MessageV1{info}, more...)...); err == nil {
 		st = detailed
 	}

@@ -5,8 +5,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/onced/onced"
@@ -89,4 +91,31 @@ func TestWaitersInAll(t *testing.T) {
 		t.Errorf("%d held, %d watched after all have left", held, len(w.byOperation))
 	}
 	w.notify(onced.Identity{Key: "a"}) // nobody watches: nothing happens
+}
+
+// TestStatusesAreSmall: whatever is wrong, and however much of it, the answer fits the
+// headers that it travels in.
+func TestStatusesAreSmall(t *testing.T) {
+	long := strings.Repeat("é", 1<<14)
+	var v violations
+	for range 1000 {
+		v.add("field", "x%s", long)
+	}
+	for _, err := range []error{v.err(), &onced.Refusal{Reason: onced.RefusedQuota, Message: "x" + long}} {
+		st := toStatus(err).st
+		if size := len(st.Message()) + proto.Size(st.Proto()); size > 8<<10 {
+			t.Errorf("%d bytes", size)
+		}
+		if !utf8.ValidString(st.Message()) || !strings.HasSuffix(st.Message(), "é…") {
+			t.Errorf("%q", st.Message())
+		}
+	}
+	if len(v) != greatestViolations || !strings.HasSuffix(v[0].GetDescription(), "é…") || !utf8.ValidString(v[0].GetDescription()) {
+		t.Errorf("%d violations, the first %q", len(v), v[0].GetDescription())
+	}
+	for bytes, want := range map[int]string{20: long[:20], 19: long[:16] + "…", 18: long[:14] + "…", 3: "…"} {
+		if got := cut(long[:20], bytes); got != want {
+			t.Errorf("cut to %d bytes: %q, want %q", bytes, got, want)
+		}
+	}
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -27,7 +26,7 @@ const (
 // may go over.
 const (
 	greatestLooked = 10_000 // index entries
-	greatestRead   = 1000   // records
+	greatestRead   = 1000   // records, those included that are not listed
 )
 
 // Bounds of one scan of a listing, which grows while nothing is found. A scan that
@@ -41,16 +40,27 @@ const (
 // listCall is a valid listing.
 type listCall struct {
 	namespace, key, method string // key and method may be empty: any
-	states                 []oncedv1.State
+	states                 stateSet
 	minAge                 time.Duration
 	pageSize               int
 	policy                 onced.Policy
+	filters                filtersDigest
 	from                   position
 }
 
+// stateSet is a set of states. The empty one of a listing stands for all.
+type stateSet uint32
+
+// unsettledStates are those of which there is an index, see [onced.State.Unsettled].
+const unsettledStates = stateSet(1<<onced.StatePending | 1<<onced.StateUnresolved)
+
+func setOf(s onced.State) stateSet { return 1 << s }
+
+func (s stateSet) has(state onced.State) bool { return s&setOf(state) != 0 }
+
 // ListOperations implements the RPC of this name.
 func (o operators) ListOperations(ctx context.Context, req *oncedv1.ListOperationsRequest) (*oncedv1.ListOperationsResponse, error) {
-	c, filters, err := validateList(req, o.policies, o.pages)
+	c, err := validateList(req, o.policies, o.pages)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +74,7 @@ func (o operators) ListOperations(ctx context.Context, req *oncedv1.ListOperatio
 	}
 	answer := &oncedv1.ListOperationsResponse{Operations: l.operations, AnswerTime: timeToWire(now.Now)}
 	if !l.ended {
-		answer.NextPageToken = o.pages.token(filters, l.at)
+		answer.NextPageToken = o.pages.token(c.filters, l.at)
 	}
 	return answer, nil
 }
@@ -72,8 +82,7 @@ func (o operators) ListOperations(ctx context.Context, req *oncedv1.ListOperatio
 // begin returns where the first page begins. The index of unsettled work is the
 // shorter way where nothing else is asked for.
 func (c *listCall) begin() position {
-	settled := func(s oncedv1.State) bool { return !onced.State(s).Unsettled() }
-	if c.key == "" && len(c.states) > 0 && !slices.ContainsFunc(c.states, settled) {
+	if c.key == "" && c.states != 0 && c.states&^unsettledStates == 0 {
 		return position{phase: phaseDue}
 	}
 	return position{phase: phaseIdentity}
@@ -98,7 +107,7 @@ func (c *listCall) names(id onced.Identity) bool {
 
 // wants reports whether an operation, as it is shown, is one that is listed.
 func (c *listCall) wants(op *onced.Operation, now time.Time) bool {
-	if len(c.states) > 0 && !slices.Contains(c.states, oncedv1.State(op.State)) {
+	if c.states != 0 && !c.states.has(op.State) {
 		return false
 	}
 	return c.minAge <= 0 || now.Sub(lastClaimed(op)) >= c.minAge
@@ -180,16 +189,18 @@ func (l *listing) advance(ctx context.Context) error {
 func (l *listing) goOn(f found) {
 	switch {
 	case f.next != nil:
-		own := len(f.ids) > 0 && f.ids[len(f.ids)-1].Namespace == l.namespace
-		l.at = position{phase: l.at.phase, cursor: f.next, foreign: !own}
-	case l.at.phase == phaseDue && l.lists(oncedv1.State_STATE_UNRESOLVED) && l.restored():
+		l.at.cursor = f.next
+	case l.at.phase == phaseDue && l.states.has(onced.StateUnresolved) && l.restored():
 		l.at = position{phase: phaseRestored}
 	default:
 		l.ended = true
 	}
 }
 
-// scan looks for what comes next.
+// scan looks for what comes next. The index of unsettled work is one for all
+// namespaces: how many pages without an operation a listing has tells its reader how
+// much is unsettled in the others together, and by when it lapses, but not whose it
+// is, nor any key or method.
 func (l *listing) scan(ctx context.Context, limit int) (f found, err error) {
 	if l.at.phase != phaseDue {
 		page, err := l.store.ScanIdentity(ctx, l.prefix(), l.at.cursor, limit)
@@ -197,6 +208,7 @@ func (l *listing) scan(ctx context.Context, limit int) (f found, err error) {
 			f.ids = append(f.ids, v.ID)
 		}
 		f.views, f.next = page.Views, page.Next
+		l.read += len(page.Views)
 		return f, err
 	}
 	page, err := l.store.ScanDue(ctx, onced.DueUnsettled, l.dueUntil(), l.at.cursor, limit)
@@ -239,12 +251,12 @@ func (l *listing) details(ctx context.Context, f found, i int, id onced.Identity
 	if !l.names(id) {
 		return nil, nil
 	}
-	l.read++
 	var v onced.View
 	if f.views != nil {
 		v = f.views[i]
 	} else {
 		var err error
+		l.read++
 		if v, err = l.store.Get(ctx, id); err != nil {
 			return nil, err
 		}
@@ -265,7 +277,7 @@ func (l *listing) details(ctx context.Context, f found, i int, id onced.Identity
 // unreadable returns what is shown of a record that this build cannot read, which
 // has no state and no age.
 func (l *listing) unreadable(id onced.Identity) *oncedv1.OperationDetails {
-	if len(l.states) > 0 || l.minAge > 0 {
+	if l.states != 0 || l.minAge > 0 {
 		return nil
 	}
 	return &oncedv1.OperationDetails{Operation: &oncedv1.Operation{Ref: refToWire(id)}}
@@ -274,8 +286,6 @@ func (l *listing) unreadable(id onced.Identity) *oncedv1.OperationDetails {
 func restoredReleased(v onced.View) bool {
 	return v.Record != nil && v.Record.State == onced.StateReleased && v.Record.Generation != v.Epoch.Generation
 }
-
-func (l *listing) lists(s oncedv1.State) bool { return slices.Contains(l.states, s) }
 
 // restored reports whether the store may have been restored, so that there may be
 // records of an earlier generation. The first generation is the second in which the
@@ -289,7 +299,7 @@ func (l *listing) restored() bool {
 // which is listed. A running lease ends later than now; a restored one is over
 // already.
 func (l *listing) dueUntil() time.Time {
-	if l.lists(oncedv1.State_STATE_PENDING) || l.restored() {
+	if l.states.has(onced.StatePending) || l.restored() {
 		return l.now.Now.Add(onced.GreatestLease)
 	}
 	return l.now.Now

@@ -1,10 +1,8 @@
 package server
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -23,11 +21,22 @@ const (
 	sha256Size             = len(onced.Digest{})
 )
 
-// violations collects everything that is wrong with a request.
+// Bounds of what is said of one request. An answer's status travels in headers, for
+// which clients have little room: with more of it they give up the connection.
+const (
+	greatestViolations  = 16
+	greatestDescription = 256 // bytes of one violation
+)
+
+// violations collects what is wrong with a request: as much of it as an answer has
+// room for.
 type violations []*errdetails.BadRequest_FieldViolation
 
 func (v *violations) add(field, format string, args ...any) {
-	*v = append(*v, &errdetails.BadRequest_FieldViolation{Field: field, Description: fmt.Sprintf(format, args...)})
+	if len(*v) < greatestViolations {
+		description := cut(fmt.Sprintf(format, args...), greatestDescription)
+		*v = append(*v, &errdetails.BadRequest_FieldViolation{Field: field, Description: description})
+	}
 }
 
 func (v *violations) check(field string, err error) {
@@ -141,60 +150,6 @@ func validateGetPolicy(req *oncedv1.GetPolicyRequest) error {
 	var v violations
 	v.check("namespace", onced.ValidateNamespace(req.GetNamespace()))
 	return v.err()
-}
-
-func validateList(req *oncedv1.ListOperationsRequest, policies *Policies, pages pageTokens) (*listCall, filtersDigest, error) {
-	var v violations
-	c := &listCall{
-		namespace: req.GetNamespace(), key: req.GetKey(), method: req.GetMethod(), states: req.GetStates(),
-		policy: policies.For(req.GetNamespace()),
-	}
-	v.check("namespace", onced.ValidateNamespace(c.namespace))
-	if c.key != "" {
-		v.check("key", onced.ValidateKey(c.key))
-	}
-	if c.method != "" {
-		v.check("method", onced.ValidateMethod(c.method))
-	}
-	for _, s := range c.states {
-		if s < 0 || s > math.MaxUint8 || !onced.State(s).Known() {
-			v.add("states", "%d is not one that this server knows; say PENDING, UNRESOLVED, RELEASED, COMPLETED or FAILED", s)
-		}
-	}
-	c.minAge = v.minAge(req.GetMinAge())
-	c.pageSize = v.pageSize(req.GetPageSize())
-	filters, err := digestFilters(req)
-	if err != nil || len(v) > 0 {
-		return nil, filters, cmp.Or(err, v.err())
-	}
-	c.from = c.begin()
-	if token := req.GetPageToken(); token != "" {
-		c.from, err = pages.position(filters, token)
-		v.check("page_token", err)
-	}
-	return c, filters, v.err()
-}
-
-func (v *violations) minAge(d *durationpb.Duration) time.Duration {
-	if d == nil {
-		return 0
-	}
-	age, ok := v.duration("min_age", d)
-	if ok && age < 0 {
-		v.add("min_age", "%v must not be negative; leave it unset for every age", age)
-	}
-	return age
-}
-
-// pageSize returns how many entries a page may have: 0 is the default.
-func (v *violations) pageSize(n int32) int {
-	if n == 0 {
-		return defaultPage
-	}
-	if n < 1 || n > greatestPage {
-		v.add("page_size", "%d must lie within 1 to %d; 0 means %d", n, greatestPage, defaultPage)
-	}
-	return int(n)
 }
 
 // keyTimeRefused gives the one refusal of the domain that is about a field, a

@@ -183,7 +183,10 @@ type AuditPage struct {
 
 // Meta is what a store knows of itself, as it is persisted.
 type Meta struct {
-	Generation   uint64
+	Generation uint64
+	// HistoryStart is when the store was made. A restore must keep it as it stands in
+	// the backup and change Generation alone: listings tell by the two whether there
+	// may be released records of an earlier generation, which count as unresolved.
 	HistoryStart time.Time
 	ReplacesLost bool
 	// BlindUntil is the end of what a restore forgot; zero when nothing is blind.

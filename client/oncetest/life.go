@@ -27,7 +27,7 @@ type life struct {
 func (s *Server) start() error {
 	s.switching.Lock()
 	defer s.switching.Unlock()
-	if l, _ := s.current(); l != nil {
+	if l, _ := s.current(); l != nil || s.over() {
 		return nil
 	}
 	ctx := context.Background()
@@ -59,6 +59,13 @@ func (s *Server) start() error {
 	defer s.mu.Unlock()
 	s.life = l
 	return nil
+}
+
+// over tells whether the test is over: nothing is started any more.
+func (s *Server) over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
 }
 
 // stop ends the life, if there is one, and returns why it could have ended by itself.

@@ -40,6 +40,7 @@ type Server struct {
 	endTurn context.CancelFunc  // ends turn
 	lose    int                 // answers to be lost
 	cutOff  map[uint64]struct{} // fences whose renewals are lost
+	ended   bool                // the test is over
 }
 
 // Option changes what [New] makes.
@@ -98,7 +99,7 @@ func (s *Server) Conn() grpc.ClientConnInterface { return s.conn }
 func (s *Server) Now() time.Time {
 	now, err := s.store.now(context.Background())
 	if err != nil {
-		s.t.Errorf("oncetest: read store time: %v", err)
+		s.errorf("oncetest: read store time: %v", err)
 	}
 	return now
 }
@@ -135,9 +136,22 @@ func (s *Server) end() {
 		}
 	}
 	s.Down()
-	s.endTurn()
 	if err := s.store.Close(); err != nil {
 		s.t.Errorf("oncetest: close the store: %v", err)
 	}
 	s.log.end()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endTurn()
+	s.ended = true
+}
+
+// errorf fails the test, unless it is over: then it would end the process.
+func (s *Server) errorf(format string, args ...any) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.t.Errorf(format, args...)
+	}
 }

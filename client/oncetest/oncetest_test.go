@@ -371,3 +371,20 @@ func TestExamples(t *testing.T) {
 	t.Run("lost answer", testLostAnswer)
 	t.Run("outage", testOutage)
 }
+
+// What is left over of a test, a goroutine perhaps, fails nothing once it is over, and
+// starts nothing.
+func TestAfterTheEnd(t *testing.T) {
+	var s *oncetest.Server
+	t.Run("the test", func(t *testing.T) { s = oncetest.New(t) })
+	s.Now()
+	s.Up()
+	s.Advance(time.Hour)
+	s.Advance(-time.Hour)
+	s.Lapse()
+	s.Down()
+	_, err := oncedv1.NewIdempotencyServiceClient(s.Conn()).GetPolicy(t.Context(), &oncedv1.GetPolicyRequest{Namespace: "default"})
+	if status.Code(err) != codes.Unavailable {
+		t.Errorf("got %v", err)
+	}
+}

@@ -13,7 +13,7 @@ import (
 func (s *Server) Advance(d time.Duration) {
 	s.t.Helper()
 	if d < 0 {
-		s.t.Errorf("oncetest: Advance(%v): store time never goes back", d)
+		s.errorf("oncetest: Advance(%v): store time never goes back", d)
 		return
 	}
 	s.clock.skip(d)
@@ -24,12 +24,14 @@ func (s *Server) Advance(d time.Duration) {
 // nothing had been heard of its holder; nothing else expires. Holders do not notice:
 // their renewals and checkpoints do not arrive from now on, and their functions go on
 // until their own clock has counted the lease down. Their reports do arrive.
-// Calls that are held notice at once.
+// Calls that are held notice at once. After [Server.Down] and [Server.Up] they are
+// pending once more, as after every outage, until the new server has counted their lease,
+// at most a minute.
 func (s *Server) Lapse() {
 	s.t.Helper()
 	fences, err := s.store.lapse(context.Background())
 	if err != nil {
-		s.t.Errorf("oncetest: lapse: %v", err)
+		s.errorf("oncetest: lapse: %v", err)
 	}
 	s.mu.Lock()
 	for _, f := range fences {
@@ -59,7 +61,7 @@ func (s *Server) Full(full bool) { s.store.setFull(full) }
 func (s *Server) Down() {
 	s.t.Helper()
 	if err := s.stop(); err != nil {
-		s.t.Errorf("oncetest: the server ended with: %v", err)
+		s.errorf("oncetest: the server ended with: %v", err)
 	}
 }
 
@@ -69,7 +71,7 @@ func (s *Server) Down() {
 func (s *Server) Up() {
 	s.t.Helper()
 	if err := s.start(); err != nil {
-		s.t.Errorf("oncetest: start the server: %v", err)
+		s.errorf("oncetest: start the server: %v", err)
 	}
 }
 

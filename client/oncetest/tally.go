@@ -19,8 +19,9 @@ type Twin struct {
 // tally counts what callers were given to execute. It is safe for concurrent use; the
 // zero value is ready.
 type tally struct {
-	mu     sync.Mutex
-	grants []*execution // in the order in which the answers reached their callers
+	mu      sync.Mutex
+	grants  []*execution // in the order in which the answers reached their callers
+	byFence map[uint64]*execution
 }
 
 // execution is a claim whose holder was told to execute.
@@ -57,19 +58,14 @@ func (t *tally) answered(req *oncedv1.ClaimRequest, resp *oncedv1.ClaimResponse)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.find(e.fence) == nil {
-		t.grants = append(t.grants, e)
+	if t.byFence[e.fence] != nil {
+		return
 	}
-}
-
-// find returns the execution under a fence, or nil.
-func (t *tally) find(fence uint64) *execution {
-	for _, e := range t.grants {
-		if e.fence == fence {
-			return e
-		}
+	if t.byFence == nil {
+		t.byFence = map[uint64]*execution{}
 	}
-	return nil
+	t.byFence[e.fence] = e
+	t.grants = append(t.grants, e)
 }
 
 // reported takes note of what a holder says of its claim, arrived or not.
@@ -83,7 +79,7 @@ func (t *tally) reported(req any) {
 	if !ok {
 		return
 	}
-	e := t.find(r.GetFence())
+	e := t.byFence[r.GetFence()]
 	if e == nil || !bytes.Equal(e.token, r.GetClaimToken()) {
 		return
 	}

@@ -270,6 +270,9 @@ type Operation struct {
 	// When the operation is forgotten; set while settled or released. A longer
 	// retention configured meanwhile moves it on.
 	KeyExpireTime *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=key_expire_time,json=keyExpireTime,proto3" json:"key_expire_time,omitempty"`
+	// How many more claims are granted, or may take over, before an operator has to
+	// release or reopen the operation. It says nothing of one that is settled.
+	AttemptsLeft  uint32 `protobuf:"varint,21,opt,name=attempts_left,json=attemptsLeft,proto3" json:"attempts_left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -444,11 +447,18 @@ func (x *Operation) GetKeyExpireTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Operation) GetAttemptsLeft() uint32 {
+	if x != nil {
+		return x.AttemptsLeft
+	}
+	return 0
+}
+
 var File_onced_v1_operation_proto protoreflect.FileDescriptor
 
 const file_onced_v1_operation_proto_rawDesc = "" +
 	"\n" +
-	"\x18onced/v1/operation.proto\x12\bonced.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14onced/v1/types.proto\"\xc6\a\n" +
+	"\x18onced/v1/operation.proto\x12\bonced.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14onced/v1/types.proto\"\xeb\a\n" +
 	"\tOperation\x12(\n" +
 	"\x03ref\x18\x01 \x01(\v2\x16.onced.v1.OperationRefR\x03ref\x12%\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x0f.onced.v1.StateR\x05state\x12(\n" +
@@ -475,7 +485,8 @@ const file_onced_v1_operation_proto_rawDesc = "" +
 	"\afailure\x18\x11 \x01(\v2\x11.onced.v1.FailureR\afailure\x12\x16\n" +
 	"\x06holder\x18\x12 \x01(\tR\x06holder\x12H\n" +
 	"\x12result_expire_time\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\x10resultExpireTime\x12B\n" +
-	"\x0fkey_expire_time\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\rkeyExpireTime*\x82\x01\n" +
+	"\x0fkey_expire_time\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\rkeyExpireTime\x12#\n" +
+	"\rattempts_left\x18\x15 \x01(\rR\fattemptsLeft*\x82\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTATE_PENDING\x10\x01\x12\x14\n" +

@@ -381,7 +381,7 @@ type ListOperationsRequest struct {
 	Method string `protobuf:"bytes,3,opt,name=method,proto3" json:"method,omitempty"`
 	// Only these states, as shown: a lapsed operation counts as unresolved.
 	// Empty means every state, and only then are there records that the server
-	// cannot read.
+	// cannot read. At most 16 entries.
 	States []State `protobuf:"varint,4,rep,packed,name=states,proto3,enum=onced.v1.State" json:"states,omitempty"`
 	// Only operations whose newest attempt was claimed at least so long ago, in
 	// store time. An attempt that was lost with the store's memory counts from
@@ -394,7 +394,8 @@ type ListOperationsRequest struct {
 	PageSize int32 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before, with all other fields but page_size
 	// unchanged. Empty asks for the first page. A token may be refused with
-	// INVALID_ARGUMENT after the server was started again: then begin anew.
+	// INVALID_ARGUMENT after the server was started again: then begin anew. It
+	// has at most a few thousand bytes.
 	PageToken     string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
