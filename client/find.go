@@ -132,6 +132,12 @@ func (a *acquisition) find(ctx context.Context, g grant) finding {
 	if v.kind == didNotHappen {
 		return a.released(ctx, g, s)
 	}
+	return a.concluded(ctx, g, cl, v, s)
+}
+
+// concluded waits for the answer to a verdict that ends the call, unless somebody has
+// decided meanwhile.
+func (a *acquisition) concluded(ctx context.Context, g grant, cl *Claim, v Verdict, s *settlement) finding {
 	answered := s.wait(ctx)
 	lost := answered && (lostBy(s.err) || errors.Is(s.err, errDecided))
 	f := finding{settled: answered && s.err == nil}

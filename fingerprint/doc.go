@@ -45,10 +45,11 @@
 //     one, and is not an object on the way to a named one; then drop each object on
 //     the way in which nothing is left. With names to ignore, drop the named members;
 //     an object that has become empty stays. A path is names with dots between
-//     them; it goes from the outermost object through objects alone. Refuse the
-//     document if a path leads into a value that is there and no object, unless a
-//     shorter path names that value as a whole, and if an identity finds none of its
-//     members.
+//     them; it goes from the outermost object through objects alone. Where it meets
+//     another value that no shorter path names as a whole, the outermost one among
+//     them, it names nothing if it is to be ignored, and the document is refused if
+//     it is one of an identity. Refuse the document too if an identity finds none of
+//     its members.
 //  3. Encode the value:
 //     null is "n", true is "t", false is "f".
 //     A string is "s" + text(its UTF-8 bytes, escapes resolved, nothing normalised).
@@ -78,15 +79,18 @@
 //
 // # pb1
 //
-//  1. Refuse a message if messages are nested deeper than 1000, the outermost being 1;
-//     if an Any is inside an Any for more than 32 of them; if a string, also one that
-//     is a key of a map, is not UTF-8; if its unknown fields are not well-formed.
-//  2. With an identity, drop every field that is not named, is not inside a named one,
+//  1. With an identity, drop every field that is not named, is not inside a named one,
 //     and is not a message on the way to a named one; then drop each message on the
 //     way in which nothing is left. Unknown fields and extensions of a message of
 //     which not all is taken are dropped too. With names to ignore, drop the named
 //     fields. A path is names of fields with dots between them, as in the .proto
-//     file; it goes through singular messages other than Any.
+//     file; it goes through singular messages other than Any. Refuse a path that the
+//     type does not have, whatever the message holds. An identity need find nothing.
+//  2. Refuse a message if in what is left messages are nested deeper than 1000, the
+//     outermost being 1; if an Any is inside an Any for more than 32 of them; if a
+//     string, also one that is a key of a map, is not UTF-8, where of an Any's type_url
+//     the name counts alone; if its unknown fields are not well-formed. Faults of what
+//     step 1 drops are not looked for.
 //  3. Encode the message:
 //     A message is "m" + its fields in ascending order of their numbers, extensions
 //     among them + its unknown fields in ascending order of their numbers, those of
@@ -95,7 +99,9 @@
 //     it is absent: not set if it has explicit presence; equal to its default if not,
 //     where -0 equals 0; empty if it is repeated or a map.
 //     An unknown field is "U" + varint(number) + "y" + text(all its bytes on the wire,
-//     the tag included).
+//     the tag included). So a map that is unknown counts by the order of its entries,
+//     which differs from one time that it is marshalled to the next: make fingerprints
+//     where all fields are known, or with an identity.
 //  4. Encode values by the type of the field:
 //     bool is "b" + one byte, 1 or 0.
 //     int32, int64, sint32, sint64, sfixed32, sfixed64 and enums (by number) are "i" +
@@ -109,7 +115,12 @@
 //     encodings, in their order.
 //     A map is "p" + varint(number of entries) + the encodings of key and value of
 //     each, in ascending order of the keys: false before true, numbers by value,
-//     strings by their bytes. A missing key or value is its default.
+//     strings by their bytes. A missing key or value is its default. What else stands
+//     in an entry on the wire is dropped.
+//     An enum's number is its value also if the enum is closed, as in proto2, and does
+//     not have it: in a field, a repeated one, packed or not, and a map. If a library
+//     puts such a number, or the map's whole entry, among the unknown fields, read it
+//     from there, and refuse the message if its place among others cannot be told.
 //  5. google.protobuf.Any is a message whose field 1 is the full name of the type as a
 //     string: what follows the last "/" of type_url, or all of it. If the type is
 //     known and the bytes are a valid message of it (text that is no UTF-8 makes them

@@ -25,7 +25,7 @@ func ExampleJSON() {
 	// Output:
 	// cj1:f995e7b80e9feaa05102482f3c6469831ee437b488588f7f79861501d3dc42c7
 	// true false
-	// cj1: the name "amount" stands twice in one object; send each name once
+	// cj1: the name at byte 12 stands twice in its object; send each name once
 }
 
 // Members that say nothing about what is to be done do not count.

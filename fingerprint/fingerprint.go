@@ -3,6 +3,7 @@ package fingerprint
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 
 	"github.com/onced/onced"
 )
@@ -47,5 +48,11 @@ func appendText[T string | []byte](dst []byte, text T) []byte {
 
 // seal hashes the encoding of a document under a scheme's domain.
 func seal(domain string, encoding []byte) [sha256.Size]byte {
-	return sha256.Sum256(append(appendText(make([]byte, 0, 64), domain), encoding...))
+	prefix := appendText(make([]byte, 0, 64), domain)
+	if len(encoding) < sinkSize {
+		return sha256.Sum256(append(prefix, encoding...))
+	}
+	s := sink{buf: slices.Clone(prefix)}
+	write(&s, encoding)
+	return s.sum()
 }

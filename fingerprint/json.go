@@ -3,10 +3,8 @@ package fingerprint
 import (
 	"bytes"
 	"crypto/sha256"
-	"errors"
-	"fmt"
+	"hash"
 	"io"
-	"slices"
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -21,16 +19,23 @@ import (
 // A text that parsers read in different ways is refused with an error that says
 // where: what is not RFC 8259, a name that stands twice in one object, invalid
 // UTF-8, a lone surrogate, a byte order mark, anything behind the value, nesting
-// deeper than 1000. This holds also for what the options leave out. A path of the
-// options that leads through anything but an object is refused, and so is a text
-// with none of the members that [Identity] names.
+// deeper than 1000. This holds also for what the options leave out. Under [Identity]
+// a path that leads into anything but an object is refused, and so is a text with
+// none of the members that it names. Errors show the paths of the options, and places
+// in bytes from 0, but nothing of the text.
 //
-// Time is linear in the text, but for the sorting of names; memory is linear in it
-// with a small factor. JSON is safe for concurrent use and keeps nothing of doc.
+// Time is linear in the text, but for the sorting of names. What is allocated beside
+// doc, all in all, is at most 2 MiB and nine times doc: five times for the worst, an
+// object of very many short names, and what its buffers leave behind as they grow. For
+// most documents it is less than doc. A text of more than 512 MiB is refused. JSON is
+// safe for concurrent use and keeps nothing of doc.
 func JSON(doc []byte, opts ...Option) (onced.Fingerprint, error) {
 	c, err := choose(opts)
 	if err != nil {
 		return onced.Fingerprint{}, err
+	}
+	if len(doc) > maxText {
+		return onced.Fingerprint{}, errLarge
 	}
 	w := walkers.Get().(*walker)
 	defer w.release()
@@ -44,12 +49,9 @@ func JSON(doc []byte, opts ...Option) (onced.Fingerprint, error) {
 	return onced.Fingerprint{Scheme: SchemeJSON, Digest: string(digest[:])}, nil
 }
 
-var (
-	errNoneNamed = errors.New("cj1: the document has none of the members that make its identity; name members that it has, or send them")
-	errEmpty     = errors.New("cj1: the document is empty; send one JSON value, {} if there are no arguments")
-	errDeep      = fmt.Errorf("cj1: arrays and objects are nested deeper than %d; flatten the document", maxDepth)
-	errTrailing  = errors.New("cj1: something follows the JSON value; send exactly one")
-)
+// maxText is how long a text may be, in bytes. Members are found again by offsets of
+// 32 bits into the encoding, which is never seven times as long as the text.
+const maxText = 512 << 20
 
 // walkers keeps the buffers of calls that are over.
 var walkers = sync.Pool{New: func() any {
@@ -61,26 +63,37 @@ var walkers = sync.Pool{New: func() any {
 // Buffers that grew beyond these are not kept.
 const (
 	keepBytes   = 64 << 10
-	keepMembers = 1 << 10
+	keepMembers = 1 << 12
 )
 
 // Tags of the encoding.
 const (
-	tagNull   = 'n'
-	tagTrue   = 't'
-	tagFalse  = 'f'
-	tagString = 's'
-	tagNumber = 'd'
-	tagArray  = 'a' // before the digest of an array
-	tagObject = 'o'
-	inArray   = 'A' // before the content that is digested
-	inObject  = 'O'
+	tagNull    = 'n'
+	tagTrue    = 't'
+	tagFalse   = 'f'
+	tagString  = 's'
+	tagNumber  = 'd'
+	tagArray   = 'a' // before the digest of an array
+	tagObject  = 'o'
+	inArray    = 'A' // before the content that is digested
+	inObject   = 'O'
+	tagLeftOut = '-' // in out alone: the value of a member that is not in
 )
+
+var (
+	emptyArray  = sha256.Sum256([]byte{inArray})
+	emptyObject = sha256.Sum256([]byte{inObject})
+)
+
+// hashAhead is how much of an array's content is gathered before it is hashed, in
+// bytes. Each array on the way to a value may hold that much.
+const hashAhead = 1 << 10
 
 // walker encodes one document. Scalars stand in out as they are, a closed array or
 // object as its digest, and an open one as the content found so far: out never
 // holds a byte for each level that the byte is nested in.
 type walker struct {
+	doc     []byte
 	in      bytes.Buffer
 	dec     *jsontext.Decoder
 	choice  *choice
@@ -94,30 +107,24 @@ type walker struct {
 // frame is an open array or object.
 type frame struct {
 	object  bool
-	start   int   // where its content begins in out
-	first   int   // object: its first in members
-	inside  *node // object: decides which members are in; nil: all
-	next    *node // object: decides what is in of the member at hand; nil: all
-	atName  bool  // object: a name comes next
-	scatter bool  // object: members are not in order, or not all in
-	sink    *sink // array: content that has left out
-}
-
-// member is a member of an open object, by offsets into out.
-type member struct {
-	start int // the name behind its length
-	name  int // the name
-	value int // the encoding of the value
-	end   int
-	head  uint64 // the name's first bytes, which most comparisons need alone
-	in    bool   // makes part of the fingerprint
+	atName  bool      // object: a name comes next
+	scatter bool      // object: members are not in order, or not all in
+	in      bool      // object: the member at hand makes part of the fingerprint
+	any     bool      // object: any member does
+	start   int       // where its content begins in out
+	value   int       // object: where the value at hand begins in out
+	first   int       // object: its first in members
+	check   int       // object: when it has so many members, their names are compared
+	offset  int       // object: where it begins in the document
+	inside  *node     // object: decides which members are in; nil: all
+	next    *node     // object: decides what is in of the member at hand; nil: all
+	hash    hash.Hash // array: content that has left out
 }
 
 // walk leaves the encoding of the document in out.
 func (w *walker) walk(doc []byte, c *choice) error {
-	w.in = *bytes.NewBuffer(doc)
+	w.doc, w.in, w.choice = doc, *bytes.NewBuffer(doc), c
 	w.dec.Reset(&w.in, jsontext.AllowDuplicateNames(true))
-	w.choice = c
 	for {
 		if err := w.token(); err != nil {
 			return err
@@ -132,7 +139,7 @@ func (w *walker) walk(doc []byte, c *choice) error {
 	case nil:
 		return errTrailing
 	default:
-		return syntax(err)
+		return w.syntax(err)
 	}
 }
 
@@ -141,19 +148,20 @@ func (w *walker) token() error {
 	switch kind := w.dec.PeekKind(); kind {
 	case '{', '[':
 		if _, err := w.dec.ReadToken(); err != nil {
-			return syntax(err)
+			return w.syntax(err)
 		}
 		return w.open(kind == '{')
 	case '}', ']':
 		if _, err := w.dec.ReadToken(); err != nil {
-			return syntax(err)
+			return w.syntax(err)
 		}
 		return w.close()
 	default:
 		raw, err := w.dec.ReadValue()
 		if err != nil {
-			return syntax(err)
+			return w.syntax(err)
 		}
+		w.reserve(len(raw))
 		if n := len(w.frames); n > 0 && w.frames[n-1].atName {
 			return w.name(raw)
 		}
@@ -164,40 +172,42 @@ func (w *walker) token() error {
 // name begins a member.
 func (w *walker) name(raw []byte) error {
 	f := &w.frames[len(w.frames)-1]
-	m := member{start: len(w.out), in: true}
+	at := len(w.out)
+	var text int
 	var err error
-	if w.out, m.name, err = appendString(w.out, raw); err != nil {
-		return syntax(err)
+	if w.out, text, err = appendString(w.out, raw); err != nil {
+		return w.syntax(err)
 	}
-	m.value = len(w.out)
-	name := w.out[m.name:m.value]
-	m.head = head(name)
-	if len(w.members) > f.first {
+	name := w.out[text:]
+	m := member{head: head(name), at: uint32(at)}
+	if len(w.members) > f.first && !f.scatter {
 		switch order := w.compare(w.members[len(w.members)-1], m); {
 		case order == 0:
-			return twice(name)
+			return twiceAt(int(w.dec.InputOffset()) - len(raw))
 		case order > 0:
 			f.scatter = true
 		}
 	}
+	f.in, f.next, f.atName, f.value = true, nil, false, len(w.out)
 	if f.inside != nil {
-		child := f.inside.children[string(name)]
-		m.in, f.next = w.choice.mode.step(child)
-		if m.in && f.next == nil {
+		f.in, f.next = w.choice.mode.step(f.inside.children[string(name)])
+		if f.in && f.next == nil {
 			w.named++
 		}
 	}
-	w.members = append(w.members, m)
-	f.atName = false
+	w.members = append(w.roomForMember(), m)
+	if f.scatter && len(w.members)-f.first >= f.check {
+		f.check = 2 * (len(w.members) - f.first)
+		return w.sort(f)
+	}
 	return nil
 }
 
 // scalar adds a string, a number or a literal.
 func (w *walker) scalar(kind jsontext.Kind, raw []byte) error {
-	if w.inside() != nil {
-		return w.through()
+	if w.choice.mode == onlyNamed && w.inside() != nil {
+		return w.through(len(raw))
 	}
-	var err error
 	switch kind {
 	case 'n':
 		w.out = append(w.out, tagNull)
@@ -206,11 +216,11 @@ func (w *walker) scalar(kind jsontext.Kind, raw []byte) error {
 	case 'f':
 		w.out = append(w.out, tagFalse)
 	case '"':
+		var err error
 		if w.out, _, err = appendString(append(w.out, tagString), raw); err != nil {
-			return syntax(err)
+			return w.syntax(err)
 		}
 	default:
-		w.out = slices.Grow(w.out, len(raw)+16) // once, for tag, length and exponent too
 		mark := len(w.out) + 1
 		w.out = appendDecimal(append(w.out, tagNumber, 0), raw)
 		w.out = setLength(w.out, mark)
@@ -225,15 +235,17 @@ func (w *walker) open(object bool) error {
 		return errDeep
 	}
 	inside := w.inside()
-	if inside != nil && !object {
-		return w.through()
+	if w.choice.mode == onlyNamed && inside != nil && !object {
+		return w.through(1)
 	}
+	w.reserve(0)
 	tag := byte(inArray)
 	if object {
 		tag = inObject
 	}
 	w.frames = append(w.frames, frame{
-		object: object, start: len(w.out), first: len(w.members), inside: inside, atName: object,
+		object: object, atName: object, start: len(w.out), first: len(w.members), check: firstCheck,
+		offset: int(w.dec.InputOffset()) - 1, inside: inside,
 	})
 	w.out = append(w.out, tag)
 	return nil
@@ -241,36 +253,45 @@ func (w *walker) open(object bool) error {
 
 // close replaces the content of the innermost array or object with its digest.
 func (w *walker) close() error {
-	f := w.frames[len(w.frames)-1]
-	tag, in := byte(tagArray), true
+	f := &w.frames[len(w.frames)-1]
+	in := true
 	if f.object {
-		tag = tagObject
 		// An object that is there for its named members alone, and has none of
 		// them, is not there.
-		in = f.inside == nil || w.choice.mode == allButNamed
-		for _, m := range w.members[f.first:] {
-			f.scatter = f.scatter || !m.in
-			in = in || m.in
-		}
+		in = f.any || f.inside == nil || w.choice.mode == allButNamed
 	}
-	var digest [sha256.Size]byte
+	if err := w.digest(f); err != nil {
+		return err
+	}
+	w.members = w.members[:f.first]
+	*f = frame{}
+	w.frames = w.frames[:len(w.frames)-1]
+	w.added(in)
+	return nil
+}
+
+// digest puts a frame's tag and digest in the place of its content.
+func (w *walker) digest(f *frame) error {
+	content := w.out[f.start:]
+	if f.hash != nil {
+		f.hash.Write(content)
+		w.out = f.hash.Sum(append(w.out[:f.start], tagArray))
+		return nil
+	}
+	tag, digest := byte(tagArray), emptyArray
+	if f.object {
+		tag, digest = tagObject, emptyObject
+	}
 	switch {
 	case f.scatter:
-		if err := w.gather(w.members[f.first:]); err != nil {
+		if err := w.gather(f); err != nil {
 			return err
 		}
 		digest = w.ordered.sum()
-	case f.sink != nil:
-		write(f.sink, w.out[f.start:])
-		digest = f.sink.sum()
-	default:
-		digest = sha256.Sum256(w.out[f.start:])
+	case len(content) > 1:
+		digest = sha256.Sum256(content)
 	}
 	w.out = append(append(w.out[:f.start], tag), digest[:]...)
-	w.members = w.members[:f.first]
-	w.frames[len(w.frames)-1] = frame{}
-	w.frames = w.frames[:len(w.frames)-1]
-	w.added(in)
 	return nil
 }
 
@@ -281,21 +302,17 @@ func (w *walker) added(in bool) {
 		return
 	}
 	f := &w.frames[len(w.frames)-1]
-	if f.object {
-		m := &w.members[len(w.members)-1]
-		m.in = m.in && in
-		if !m.in {
-			w.out = w.out[:m.value]
+	switch {
+	case f.object && f.in && in:
+		f.atName, f.any = true, true
+	case f.object:
+		f.atName, f.scatter = true, true
+		w.out = append(w.out[:f.value], tagLeftOut)
+	case len(w.out)-f.start >= hashAhead:
+		if f.hash == nil {
+			f.hash = sha256.New()
 		}
-		m.end = len(w.out)
-		f.atName = true
-		return
-	}
-	if len(w.out)-f.start >= sinkSize {
-		if f.sink == nil {
-			f.sink = &sink{}
-		}
-		write(f.sink, w.out[f.start:])
+		f.hash.Write(w.out[f.start:])
 		w.out = w.out[:f.start]
 	}
 }
@@ -312,10 +329,9 @@ func (w *walker) inside() *node {
 func (w *walker) release() {
 	w.in = bytes.Buffer{}
 	w.dec.Reset(&w.in)
-	w.choice, w.named = nil, 0
+	w.doc, w.choice, w.named = nil, nil, 0
 	w.ordered.sum()
 	clear(w.frames)
-	clear(w.members)
 	w.frames, w.members, w.out = w.frames[:0], w.members[:0], w.out[:0]
 	if cap(w.out) > keepBytes || cap(w.members) > keepMembers {
 		w.out, w.members = nil, nil

@@ -347,6 +347,13 @@ func TestLong(t *testing.T) {
 			t.Errorf("%.40s…: got %s, the reference %s, %v", doc, got, want, err)
 		}
 	}
+	for _, n := range []int{126, 127, 128, 129, 16383, 16384} {
+		doc := `{"b` + strings.Repeat("x", n-1) + `":"` + strings.Repeat("y", n) + `","a` + strings.Repeat("x", n-1) + `":` + strings.Repeat("7", n) + `}`
+		want, err := refCJ1([]byte(doc), nil, nil)
+		if got := mustJSON(t, doc); err != nil || got != want {
+			t.Errorf("names of %d bytes: got %s, the reference %s, %v", n, got, want, err)
+		}
+	}
 }
 
 func mustJSON(t *testing.T, doc string, opts ...fingerprint.Option) string {

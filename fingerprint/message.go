@@ -26,16 +26,24 @@ import (
 // counts by its fields if its type is linked into the program, and by its bytes if
 // not. A field that the program does not know counts by its bytes: a build that
 // knows it gives another fingerprint, so that a retry across that deploy is refused
-// and never mistaken for other arguments, nor other arguments for it.
+// and never mistaken for other arguments, nor other arguments for it. The entries of a
+// map that it does not know arrive in another order with each try, so that a retry may
+// be refused without any deploy: make the fingerprint where all fields are known, or
+// use [Identity].
 //
 // The paths of the options are names of fields as in the .proto file. They may lead
 // through messages, but not through repeated fields, maps, Any or extensions; a path
 // that the type does not have is refused. [Identity] leaves out what it does not
-// name, unknown fields and extensions included; fields that it names may be absent.
+// name, unknown fields and extensions included; fields that it names may be absent,
+// all of them too: see there.
 //
 // Messages nested deeper than 1000, Any in Any deeper than 32, and strings that are
-// not UTF-8 are refused. Time and memory are linear in the message. Message is safe
-// for concurrent use, and only reads m.
+// not UTF-8 are refused, unless the options leave them out. Time is linear in the
+// message, but for the sorting of map entries and unknown fields, and for what is in an
+// Any: that is parsed once for each Any around it, and takes its bytes as often, and
+// in the end what protobuf takes for it, up to some sixty times its bytes for a list of
+// empty messages. Bound the size of requests by that. Message is safe for concurrent
+// use, and only reads m.
 func Message(m proto.Message, opts ...Option) (onced.Fingerprint, error) {
 	c, err := choose(opts)
 	if err != nil {

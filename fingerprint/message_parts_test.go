@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -196,6 +197,59 @@ func TestMessageSelected(t *testing.T) {
 	}
 	if mustMessage(t, unknown, but("id")) == mustMessage(t, rewired(t, md, fields(bytesField(9, string(fields(bytesField(1, "c"), varintField(90, 2)))))), but("id")) {
 		t.Error("Ignore leaves out unknown fields")
+	}
+}
+
+// TestMessageDropped: what the options drop may be faulty, and what they leave may not.
+func TestMessageDropped(t *testing.T) {
+	md := orderType(t)
+	set := func(m *dynamicpb.Message, name string, v any) *dynamicpb.Message {
+		m.Set(md.Fields().ByName(protoreflect.Name(name)), protoreflect.ValueOf(v))
+		return m
+	}
+	broken := parsed(t, md, `note:"n"`)
+	broken.SetUnknown(protoreflect.RawFields{0xff})
+	m := set(parsed(t, md, `id:"o" amount:5`), "child", broken.ProtoReflect())
+	set(m, "card", "\xff")
+	for name, opt := range map[string]fingerprint.Option{
+		"identity": fingerprint.Identity("id", "amount"), "identity on the way": fingerprint.Identity("id", "amount", "child.gift"),
+		"ignore": fingerprint.Ignore("child", "card"),
+	} {
+		if got, want := mustMessage(t, m, opt), mustMessage(t, parsed(t, md, `id:"o" amount:5`)); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+	for name, opt := range map[string]fingerprint.Option{
+		"identity": fingerprint.Identity("id", "child"), "text": fingerprint.Identity("id", "card"), "ignore": fingerprint.Ignore("child.note", "card"),
+	} {
+		if got, err := fingerprint.Message(m, opt); err == nil {
+			t.Errorf("%s: was given %v", name, got)
+		}
+	}
+	// Of a type_url the name counts, and nothing else is looked at.
+	if mustMessage(t, packedAny("\xff/google.protobuf.Struct", &structpb.Struct{})) != mustMessage(t, packedAny("google.protobuf.Struct", &structpb.Struct{})) {
+		t.Error("what stands before the name in a type_url counts")
+	}
+	if got, err := fingerprint.Message(packedAny("x/\xff", &structpb.Struct{})); err == nil {
+		t.Errorf("a name that is not UTF-8 was given %v", got)
+	}
+}
+
+// TestClosedEnum: a number that a closed enum does not have is a value like others, in
+// generated messages too.
+func TestClosedEnum(t *testing.T) {
+	seen := map[string]int{}
+	for _, n := range []int{1, 18, 19, 99, 1 << 20} {
+		kind := descriptorpb.FieldDescriptorProto_Type(n)
+		m := &descriptorpb.FieldDescriptorProto{Name: proto.String("x"), Type: &kind}
+		got := mustMessage(t, m)
+		if again := mustMessage(t, rewired(t, m.ProtoReflect().Descriptor(), marshalled(t, m))); again != got {
+			t.Errorf("%d: generated is %s, dynamic %s", n, got, again)
+		}
+		if other, ok := seen[got]; ok {
+			t.Errorf("%d is %d", n, other)
+		}
+		seen[got] = n
 	}
 }
 

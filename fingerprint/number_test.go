@@ -74,24 +74,6 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// TestMemory: what a document costs in memory is a small multiple of its length,
-// whatever is in it.
-func TestMemory(t *testing.T) {
-	const size = 1 << 20
-	for name, doc := range hostile(size) {
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		if _, err := fingerprint.JSON(doc); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		runtime.ReadMemStats(&after)
-		if spent := after.TotalAlloc - before.TotalAlloc; spent > 24*uint64(len(doc)) {
-			t.Errorf("%s: %d bytes cost %d bytes of memory", name, len(doc), spent)
-		}
-	}
-}
-
 func costProbe() []string {
 	return []string{`{"a":1e999999999}`, `{"a":10e999999998}`, `{"a":-1e-999999999}`, `{"a":1e99999999999999999999}`}
 }

@@ -14,13 +14,25 @@ type Option func(*choice)
 // else the arguments hold may differ between the tries of one operation. A path
 // is a name, or names with dots between them for what lies inside an object or a
 // message: "order", "order.id". Several Identity options add up.
+//
+// A named member that is absent is not refused, as long as another one is there: a
+// name that is misspelt, here or by the sender, leaves its value out without a word,
+// and calls that differ in it alone are taken for one. [JSON] refuses a document with
+// none of the members. [Message] refuses a name that the type does not have, but not a
+// message in which none of the fields is set, because a zero is not told from what is
+// absent: all such messages are equal. Name what every call has.
+//
+// The paths are not in the fingerprint: {"a":1} under Identity("a", "b") has that of
+// {"a":1,"b":2} under Identity("a"). Give the method another name when its paths
+// change, or accept that calls from before and after are compared all the same.
 func Identity(paths ...string) Option {
 	return func(c *choice) { c.add(onlyNamed, paths) }
 }
 
 // Ignore makes the fingerprint of all but the named members or fields, such as a
 // trace id that changes with each try. Paths are written as for [Identity]. A path
-// that the arguments do not have changes nothing. Several Ignore options add up.
+// that the arguments do not have changes nothing, nor does one that leads into a
+// value which is no object, such as null. Several Ignore options add up.
 func Ignore(paths ...string) Option {
 	return func(c *choice) { c.add(allButNamed, paths) }
 }
@@ -43,6 +55,7 @@ type choice struct {
 
 // node is one step of the named paths. The whole value below a leaf is named.
 type node struct {
+	path     string // as it was written up to here
 	leaf     bool
 	children map[string]*node
 }
@@ -95,7 +108,7 @@ func (c *choice) addPath(path string) error {
 		}
 		child := at.children[name]
 		if child == nil {
-			child = &node{}
+			child = &node{path: strings.TrimPrefix(at.path+"."+name, ".")}
 			if at.children == nil {
 				at.children = map[string]*node{}
 			}

@@ -119,8 +119,11 @@ func refProject(v any, identity, ignore []string) (any, error) {
 		paths = ignore
 	}
 	top, ok := v.(refObject)
-	if !ok {
+	switch {
+	case !ok && identity != nil:
 		return nil, errors.New("not an object")
+	case !ok:
+		return v, nil
 	}
 	found := false
 	kept, err := refKeep(top, paths, "", identity != nil, &found)
@@ -145,8 +148,12 @@ func refKeep(o refObject, paths []string, prefix string, only bool, found *bool)
 			}
 		case on:
 			inner, ok := m.value.(refObject)
-			if !ok {
+			switch {
+			case !ok && only:
 				return nil, errors.New("path through a value that is no object")
+			case !ok:
+				kept = append(kept, m)
+				continue
 			}
 			inner, err := refKeep(inner, paths, path+".", only, found)
 			if err != nil {

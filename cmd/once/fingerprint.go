@@ -11,8 +11,9 @@ import (
 	"github.com/onced/onced/fingerprint"
 )
 
-// maxDocument is how large a document may be, in bytes. It is held in memory.
-const maxDocument = 64 << 20
+// maxDocument is how large a document may be, in bytes. It is held in memory, and cj1
+// may take nine times as much beside it.
+const maxDocument = 16 << 20
 
 type fingerprintCommand struct {
 	Scheme   string   `help:"How the document is read: cj1, JSON; or raw1, bytes. cj1 by default, in every release." default:"cj1" placeholder:"SCHEME"`
@@ -27,10 +28,11 @@ func (fingerprintCommand) Help() string {
 cj1 takes one JSON value of RFC 8259. However it is spelled, it has the same fingerprint: white space,
 the order of members, 1 and 1.0 and 10e-1. What parsers read in different ways is refused: a name
 that stands twice in one object, text behind the value, a byte order mark. raw1 takes the bytes as
-they are. pb1 needs the message's schema and is made in Go: Message of package
+they are, one at least. pb1 needs the message's schema and is made in Go: Message of package
 github.com/onced/onced/fingerprint.
 
-Exit status 64: refused, and there is no fingerprint. What is refused is not shown: it may be secret.
+Exit status 64: refused, and there is no fingerprint. The sentence tells where, in bytes from 0, and
+shows nothing of the document, names included: it may be secret.
 
 Examples:
 
@@ -83,12 +85,21 @@ func schemeNamed(scheme string, opts []fingerprint.Option) (func(doc []byte) (on
 	case scheme == fingerprint.SchemeRaw && len(opts) > 0:
 		return nil, errors.New("raw1 takes the bytes as they are and knows no members; leave --identity and --ignore out, or use --scheme cj1")
 	case scheme == fingerprint.SchemeRaw:
-		return func(doc []byte) (onced.Fingerprint, error) { return fingerprint.Raw(doc), nil }, nil
+		return rawFingerprint, nil
 	case scheme == fingerprint.SchemeMessage:
 		return nil, errors.New("pb1 needs the message's schema, which this command does not have; make it in Go with Message of package github.com/onced/onced/fingerprint, or use --scheme cj1 for the arguments as JSON")
 	default:
 		return nil, fmt.Errorf("--scheme %q is not known; use cj1 for JSON, or raw1 for bytes", scheme)
 	}
+}
+
+// rawFingerprint refuses no bytes: whatever fails in front of a pipe writes none, and
+// all such calls would have one fingerprint.
+func rawFingerprint(doc []byte) (onced.Fingerprint, error) {
+	if len(doc) == 0 {
+		return onced.Fingerprint{}, errors.New("the document is empty, as that of a program in front of the pipe that has failed; send the bytes of the arguments, or leave the fingerprint out if there are none")
+	}
+	return fingerprint.Raw(doc), nil
 }
 
 // options reads the flags that choose members; kong lets one of the two through.

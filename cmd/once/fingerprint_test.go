@@ -79,9 +79,16 @@ func TestFingerprintRefuses(t *testing.T) {
 		"empty":                     {"", nil, "empty"},
 		"blanks":                    {" \n", nil, "empty"},
 		"byte order mark":           {"\ufeff{}", nil, "byte 0"},
-		"duplicate":                 {`{"pin":"secret","pin":"secret"}`, nil, `the name "pin" stands twice`},
-		"duplicate, escaped":        {`{"amount":5,"\u0061mount":500}`, nil, `the name "amount" stands twice`},
-		"duplicate, left out":       {`{"a":1,"b":{"c":"secret","c":2}}`, []string{"--ignore", "b"}, `the name "c" stands twice`},
+		"duplicate":                 {`{"pin":"secret","pin":"secret"}`, nil, "the name at byte 16 stands twice"},
+		"duplicate, escaped":        {`{"amount":5,"\u0061mount":500}`, nil, "the name at byte 12 stands twice"},
+		"duplicate, left out":       {`{"a":1,"b":{"c":"secret","c":2}}`, []string{"--ignore", "b"}, "the name at byte 25 stands twice"},
+		"duplicate, secret":         {`{"secret@corp.example":1,"b":2,"secret@corp.example":3}`, nil, "the name at byte 31 stands twice"},
+		"no colon":                  {`{"a":1,"secret@corp.example" 1}`, nil, "not JSON"},
+		"no comma":                  {`{"a":1 "secret@corp.example":1}`, nil, "byte 7"},
+		"a name as no JSON":         {`{secret:1}`, nil, "byte 1"},
+		"an escape as no JSON":      {`{"a":"\ud83dsecret","b":"\qsecret"}`, nil, "byte 6"},
+		"a path into a value":       {`{"a":"secret"}`, []string{"--identity", "a.b"}, `"a", which is not an object, at byte 5`},
+		"no bytes":                  {"", []string{"--scheme", "raw1"}, "empty"},
 		"text behind it":            {`{"a":1} secret`, nil, "byte 8"},
 		"a second value":            {`{"a":1}{"a":"secret"}`, nil, "exactly one"},
 		"not a number":              {`{"a":NaN}`, nil, "byte 5"},
@@ -139,7 +146,7 @@ func TestFingerprintIsBounded(t *testing.T) {
 	if doc, err := c.document(io.LimitReader(endless{}, maxDocument)); err != nil || len(doc) != maxDocument {
 		t.Errorf("the largest document: %d bytes, %v", len(doc), err)
 	}
-	if doc, err := c.document(endless{}); err == nil || !strings.Contains(err.Error(), "larger than 64 MiB") {
+	if doc, err := c.document(endless{}); err == nil || !strings.Contains(err.Error(), "larger than 16 MiB") {
 		t.Errorf("a document without an end: %d bytes, %v", len(doc), err)
 	}
 }
