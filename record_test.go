@@ -106,3 +106,38 @@ func TestStateKinds(t *testing.T) {
 		}
 	}
 }
+
+// TestPayloads: a record's payloads are its own, so that a store which keeps their
+// bytes apart can take them out.
+func TestPayloads(t *testing.T) {
+	if got := (&onced.Record{}).Payloads(); len(got) != 0 {
+		t.Errorf("an empty record has %d", len(got))
+	}
+	if got := (&onced.Record{Failure: &onced.Failure{Code: "c"}}).Payloads(); len(got) != 0 {
+		t.Errorf("a failure without details has %d", len(got))
+	}
+	payload := func(s string) *onced.Result { return onced.NewResult("text/plain", true, []byte(s)) }
+	r := &onced.Record{
+		Result: payload("result"), Failure: &onced.Failure{Details: payload("details")},
+		Checkpoint: &onced.Checkpoint{Payload: *payload("checkpoint")},
+	}
+	var got []string
+	for _, p := range r.Payloads() {
+		got = append(got, string(p.Bytes))
+		p.Bytes = nil
+	}
+	if fmt.Sprint(got) != "[result details checkpoint]" || r.Result.Bytes != nil || r.Failure.Details.Bytes != nil || r.Checkpoint.Payload.Bytes != nil {
+		t.Errorf("got %q, and the record is left with %v", got, r)
+	}
+}
+
+// TestAttemptsLeft counts from the last release by an operator, and never below zero.
+func TestAttemptsLeft(t *testing.T) {
+	for _, c := range []struct{ attempt, base, left uint32 }{
+		{0, 0, 16}, {1, 0, 15}, {16, 0, 0}, {17, 0, 0}, {16, 16, 16}, {20, 17, 13}, {1 << 31, 0, 0},
+	} {
+		if got := (&onced.Record{Attempt: c.attempt, AttemptBase: c.base}).AttemptsLeft(); got != c.left {
+			t.Errorf("attempt %d after a release at %d: %d left, want %d", c.attempt, c.base, got, c.left)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,6 +28,11 @@ func TestExecInterrupted(t *testing.T) {
 // TestExecHandlesItsSignal: a command that ends by itself upon a signal has an
 // outcome.
 func TestExecHandlesItsSignal(t *testing.T) {
+	// Under nohup the tests are run with SIGHUP ignored, and what they start would keep
+	// that. A signal that is caught is not ignored there.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP)
+	defer signal.Stop(caught)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		s, started := newServer(t), inDir(t, "started")
 		script := `trap 'kill $!; echo cleaned up; exit 9' INT TERM HUP; sleep 1000 & echo > "$1"; wait`

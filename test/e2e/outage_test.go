@@ -23,8 +23,6 @@ import (
 // over a second later.
 const shortLeases = "default:\n  default_lease: 1s\n  reconcile_after: 1s\n"
 
-func init() { roles["hold"] = holdRole }
-
 // held is how many operations the other process holds.
 const held = 20
 

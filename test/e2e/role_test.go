@@ -28,6 +28,7 @@ import (
 var roles = map[string]func(r *role) error{
 	"claim": claimRole,
 	"do":    doRole,
+	"hold":  holdRole,
 	"work":  workRole,
 }
 
