@@ -28,11 +28,7 @@ func TestExecInterrupted(t *testing.T) {
 // TestExecHandlesItsSignal: a command that ends by itself upon a signal has an
 // outcome.
 func TestExecHandlesItsSignal(t *testing.T) {
-	// Under nohup the tests are run with SIGHUP ignored, and what they start would keep
-	// that. A signal that is caught is not ignored there.
-	caught := make(chan os.Signal, 1)
-	signal.Notify(caught, syscall.SIGHUP)
-	defer signal.Stop(caught)
+	hangUpCounts(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		s, started := newServer(t), inDir(t, "started")
 		script := `trap 'kill $!; echo cleaned up; exit 9' INT TERM HUP; sleep 1000 & echo > "$1"; wait`
@@ -48,6 +44,15 @@ func TestExecHandlesItsSignal(t *testing.T) {
 	}
 }
 
+// hangUpCounts gives SIGHUP its effect on what a test starts. Under nohup the tests are
+// run with it ignored, and what they start would keep that; one that is caught is not
+// ignored there.
+func hangUpCounts(t *testing.T) {
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(caught) })
+}
+
 // TestExecKeepsIgnoredSignals: what is ignored in our process, as under nohup, is
 // ignored in the command.
 func TestExecKeepsIgnoredSignals(t *testing.T) {
@@ -57,6 +62,7 @@ func TestExecKeepsIgnoredSignals(t *testing.T) {
 	cmd.Env = once.Env
 	finish(t, cmd).want(t, 5)
 	// By default they have their effect.
+	hangUpCounts(t)
 	s.once("exec", "--key", "k2", "--", "sh", "-c", "kill -HUP $$; exit 5").want(t, exitSignal+int(syscall.SIGHUP))
 	s.once("exec", "--key", "k3", "--", "sh", "-c", "kill -PIPE $$; exit 5").want(t, exitSignal+int(syscall.SIGPIPE))
 }

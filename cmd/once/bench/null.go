@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/onced/onced"
 	oncedv1 "github.com/onced/onced/gen/onced/v1"
 )
 
@@ -53,13 +54,13 @@ func newCanned(resultBytes int, generation uint64, now time.Time) *canned {
 func (c *canned) Claim(_ context.Context, req *oncedv1.ClaimRequest) (*oncedv1.ClaimResponse, error) {
 	if req.GetHolder() == holderReplay {
 		return &oncedv1.ClaimResponse{
-			Outcome: oncedv1.Outcome_OUTCOME_REPLAYED, Operation: c.settled(req.GetRef(), c.fence.Load(), c.replayed),
+			Outcome: oncedv1.Outcome_OUTCOME_REPLAYED, Operation: c.settled(req.GetRef(), c.fence.Load(), c.replayed), AnswerTime: c.now,
 		}, nil
 	}
 	op := c.operation(req.GetRef(), c.fence.Add(1))
 	op.State = oncedv1.State_STATE_PENDING
 	op.LeaseRemaining = c.lease
-	return &oncedv1.ClaimResponse{Outcome: oncedv1.Outcome_OUTCOME_GRANTED, Operation: op}, nil
+	return &oncedv1.ClaimResponse{Outcome: oncedv1.Outcome_OUTCOME_GRANTED, Operation: op, AnswerTime: c.now}, nil
 }
 
 // Complete says that it did.
@@ -71,6 +72,7 @@ func (c *canned) operation(ref *oncedv1.OperationRef, fence uint64) *oncedv1.Ope
 	return &oncedv1.Operation{
 		Ref: ref, Attempt: 1, Fence: fence, Etag: c.etag, Generation: c.generation,
 		FirstClaimTime: c.now, ClaimTime: c.now, Lease: c.lease, LeaseEnd: c.later, Holder: holderFirst,
+		AttemptsLeft: onced.MaxAttempts - 1,
 	}
 }
 
