@@ -224,7 +224,11 @@ func (a *acquisition) giveBack(ctx context.Context, g grant) *settlement {
 	if g.answer.GetOutcome() == oncedv1.Outcome_OUTCOME_TAKEN_OVER {
 		d = oncedv1.Disposition_DISPOSITION_UNKNOWN
 	}
-	return a.c.settle(ctx, a.p, g.holding, a.c.failure(g.holding, d, nil), func() {})
+	r := a.c.failure(g.holding, d, nil)
+	if d == oncedv1.Disposition_DISPOSITION_UNKNOWN {
+		r = a.unlessDecided(g, r)
+	}
+	return a.c.settle(ctx, a.p, g.holding, r, func() {})
 }
 
 // withdraw ends a call whose claim was not answered: it may have been granted, or

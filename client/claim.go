@@ -91,18 +91,6 @@ func (cl *Claim) lost() error {
 	return nil
 }
 
-// refused tells whether onced itself has said that the claim is lost.
-func (cl *Claim) refused() bool {
-	lost, ok := context.Cause(cl.ctx).(*ClaimLost)
-	return ok && lost.Err != nil
-}
-
-// end ends the function's part without a report.
-func (cl *Claim) end() {
-	cl.cancel(nil)
-	cl.letGo()
-}
-
 // letGo ends the renewals and the count of the lease.
 func (cl *Claim) letGo() {
 	cl.unkeep()

@@ -120,7 +120,8 @@ func Do[T any](ctx context.Context, c *Client, call Call, fn func(context.Contex
 func execute[T any](ctx context.Context, p *pending, cl *Claim, fn func(context.Context, *Claim) (T, error)) (Outcome[T], error) {
 	var value T
 	var err error
-	cl.run(ctx, p, StageExecuting, func(ctx context.Context) { value, err = fn(ctx, cl) })
+	unknown := cl.c.failure(cl.holding, oncedv1.Disposition_DISPOSITION_UNKNOWN, nil)
+	cl.run(ctx, p, StageExecuting, unknown, func(ctx context.Context) { value, err = fn(ctx, cl) })
 	s := cl.report(ctx, p, cl.c.outcome(cl.holding, reflect.TypeFor[T](), value, err))
 	answered := s.wait(ctx)
 	out := Outcome[T]{FirstClaimedAt: cl.FirstClaimedAt, Attempt: cl.Attempt}
@@ -141,15 +142,10 @@ func execute[T any](ctx context.Context, p *pending, cl *Claim, fn func(context.
 
 // run runs what the caller has given, under the claim. A panic in it, and the end of
 // the goroutine, go on after they were reported: what it did is not known.
-func (cl *Claim) run(ctx context.Context, p *pending, stage Stage, f func(context.Context)) {
+func (cl *Claim) run(ctx context.Context, p *pending, stage Stage, unknown report, f func(context.Context)) {
 	returned := false
 	defer func() {
-		switch {
-		case returned:
-		case stage == StageReconciling && cl.refused():
-			cl.end()
-		default:
-			unknown := cl.c.failure(cl.holding, oncedv1.Disposition_DISPOSITION_UNKNOWN, nil)
+		if !returned {
 			cl.report(ctx, p, unknown).wait(context.WithoutCancel(ctx))
 		}
 	}()

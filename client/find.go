@@ -19,10 +19,10 @@ const (
 	longestRest = 6 * time.Hour
 )
 
-// resting is how long, from a moment of store time, an operation is left alone that was
-// asked about in vain: there are few attempts, and the outside system may be down for
-// hours. It goes by the record, so that neither restarts nor more callers ask more
-// often.
+// resting is how long, from a moment of store time, an operation is left alone whose last
+// attempt ended unknown, after the first: there are few attempts, and the outside system
+// may be down for hours. It goes by the record, so that neither restarts nor more callers
+// ask more often.
 func resting(op *oncedv1.Operation, at *timestamppb.Timestamp) time.Duration {
 	if r := op.GetReason(); r != oncedv1.Reason_REASON_DECLARED && r != oncedv1.Reason_REASON_CONTRADICTED {
 		return 0
@@ -109,7 +109,7 @@ func (a *acquisition) find(ctx context.Context, g grant) finding {
 	defer cancel()
 	cl := a.c.hold(asking, a.call, g)
 	var v Verdict
-	cl.run(ctx, a.p, StageReconciling, func(ctx context.Context) { v = a.reconcile.Ask(ctx, cl) })
+	cl.run(ctx, a.p, StageReconciling, a.unlessDecided(g, Verdict{}.report(cl)), func(ctx context.Context) { v = a.reconcile.Ask(ctx, cl) })
 	if v.kind == didNotHappen && context.Cause(asking) == errWindow {
 		v = StillUnknown(errWindow)
 	}
@@ -120,10 +120,6 @@ func (a *acquisition) find(ctx context.Context, g grant) finding {
 	a.c.log.Log(ctx, level, "an unresolved operation was asked about",
 		"key", cl.Key, "method", cl.Method, "attempt", cl.Attempt, "verdict", v.kind.String(), "why", v.why)
 
-	if v.kind == stillUnknown && cl.refused() {
-		cl.end()
-		return a.anew()
-	}
 	r := v.report(cl)
 	if v.kind == stillUnknown {
 		r = a.unlessDecided(g, r)
@@ -167,7 +163,7 @@ func (a *acquisition) anew() finding {
 	return finding{again: true}
 }
 
-var errDecided = errors.New("somebody has decided meanwhile, and this says nothing against it")
+var errDecided = errors.New("the operation is not as it was taken over, so nothing was reported")
 
 // unlessDecided is a report that nothing was found out, which is not sent where somebody
 // has decided meanwhile: it would put the decision in doubt.

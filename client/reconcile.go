@@ -85,8 +85,12 @@ func Compensated(note string) Verdict { return Verdict{kind: compensated, note: 
 // Do fails with [*Unresolved] where the verdict is [StillUnknown]; where the namespace's
 // policy forbids the takeover; where somebody else has taken over meanwhile and does not
 // know either; where no attempts are left; and where it is too early, under [NoWait] or
-// with a deadline before it is time. An operation that was asked about in vain rests,
-// so that the attempts last for two days: for a minute, two, four and so on, up to 6 h.
+// with a deadline before it is time. Give it a deadline: without one it waits.
+//
+// It is too early before reconcile_after, and while the operation rests, so that the
+// attempts last for a day and a half: from the second attempt on, when the last one ended
+// unknown, for a minute, two, four and so on, up to 6 h. One that lapsed does not rest,
+// and under safe_to_rerun nothing does.
 func WithReconcile(f ReconcileFunc) DoOption {
 	return func(o *doOptions) { o.reconcile.Ask = f }
 }

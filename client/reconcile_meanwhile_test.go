@@ -47,6 +47,56 @@ func TestReconcileDecidedMeanwhile(t *testing.T) {
 	}
 }
 
+// The same holds where the function that asks panics, and where the call has ended before
+// anything was asked.
+func TestReconcileDecidedMeanwhileAndNothingAsked(t *testing.T) {
+	released := onced.ResolveRequest{Resolution: onced.ResolveReleased}
+	t.Run("panic", func(t *testing.T) {
+		inBubble(t, func(r *rig) {
+			r.dies("k", nil)
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Error("the panic does not go on")
+					}
+				}()
+				_, _ = r.reconciled("k", r.once("mine"), &asker{answer: func(context.Context, *client.Claim) client.Verdict {
+					r.resolve("k", released)
+					panic("a bug")
+				}})
+			}()
+			r.isIn("k", oncedv1.State_STATE_RELEASED)
+		})
+	})
+	t.Run("given back", func(t *testing.T) {
+		inBubble(t, func(r *rig) {
+			r.dies("k", nil)
+			ctx, cancel := context.WithCancel(r.Context())
+			r.faults.set(func(s sent) fault {
+				if c, ok := s.req.(*oncedv1.ClaimRequest); !ok || c.GetTakeOverAttempt() == 0 {
+					return nil
+				}
+				return func(ctx context.Context, send func(context.Context) error) error {
+					err := send(ctx)
+					if r.operation("k").GetAttempt() == 2 { // taken over; the operator and the caller are quicker than the answer
+						r.resolve("k", released)
+						cancel()
+					}
+					return err
+				}
+			})
+			_, err := client.Do(ctx, r.Client, call("k"), r.once("mine"), client.WithReconcile(answering(client.StillUnknown(nil)).ask))
+			if err == nil {
+				t.Error("no error")
+			}
+			r.Close(r.Context())
+			r.faults.set(nil)
+			r.isIn("k", oncedv1.State_STATE_RELEASED)
+			r.ran(0)
+		})
+	})
+}
+
 // The refusal of a wrong verdict is followed by no report that could overrule an
 // operator: not when the call ends before it knows how things stand, and not when the
 // operator decides right after it has looked.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -238,6 +240,29 @@ func (x *execution) afterRun(err error) string {
 	return ""
 }
 
+// takeOver is the command line that takes an attempt over.
+func (x *execution) takeOver(attempt uint32) string {
+	line := []string{"once", "-n", x.s.commandLine.Namespace, "claim", "--key", x.Key, "--method", x.Method}
+	if x.Subject != "" {
+		line = append(line, "--subject", x.Subject)
+	}
+	line = append(line, "--take-over-attempt", strconv.FormatUint(uint64(attempt), 10),
+		"--fingerprint", x.Argv.fingerprint().String(), "--token-file", "FILE")
+	for i, word := range line {
+		line[i] = shellWord(word)
+	}
+	return strings.Join(line, " ")
+}
+
+// shellWord quotes a word for a shell, where it needs that.
+func shellWord(word string) string {
+	plain := func(r rune) bool { return r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) && !strings.ContainsRune("-./:@", r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
 // notRun is the exit status, and the sentence, of a command that was not run.
 func (x *execution) notRun(e *ending, err error) (status int, note string) {
 	var (
@@ -258,8 +283,8 @@ func (x *execution) notRun(e *ending, err error) (status int, note string) {
 		return exitExecInProgress, busy.Error()
 	case errors.As(err, &unresolved):
 		e.outcome = oncedv1.Outcome_OUTCOME_UNRESOLVED
-		return exitExecUnresolved, fmt.Sprintf("%v; once claim takes it over, with the same key and method, --take-over-attempt %d and --fingerprint %s",
-			unresolved, unresolved.Attempt, x.Argv.fingerprint())
+		return exitExecUnresolved, fmt.Sprintf("%v; to go on: %s; look whether it happened; then once complete, or once fail --disposition did-not-happen, of the same operation with that file",
+			unresolved, x.takeOver(unresolved.Attempt))
 	case errors.As(err, &failed):
 		e.outcome = oncedv1.Outcome_OUTCOME_FAILED
 		return exitOther, failed.Error()

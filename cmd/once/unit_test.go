@@ -165,3 +165,16 @@ func TestFiles(t *testing.T) {
 		t.Errorf("left behind: %v", entries)
 	}
 }
+
+// TestShellWord: what is quoted is one word to a shell, and what needs no quotes has
+// none.
+func TestShellWord(t *testing.T) {
+	for word, want := range map[string]string{
+		"nightly-2026-11-30": "nightly-2026-11-30", "raw1:ab": "raw1:ab", "": "''", "a b": "'a b'",
+		"it's": `'it'\''s'`, "$(reboot)": "'$(reboot)'", "*": "'*'", "é": "'é'",
+	} {
+		if got := shellWord(word); got != want {
+			t.Errorf("%q: got %s, want %s", word, got, want)
+		}
+	}
+}
