@@ -256,7 +256,9 @@ func (x *execution) takeOver(attempt uint32) string {
 
 // shellWord quotes a word for a shell, where it needs that.
 func shellWord(word string) string {
-	plain := func(r rune) bool { return r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }
+	plain := func(r rune) bool {
+		return r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+	}
 	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) && !strings.ContainsRune("-./:@", r) }) < 0 {
 		return word
 	}
