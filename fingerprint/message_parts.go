@@ -68,8 +68,15 @@ func (e *encoder) anyFields(m protoreflect.Message, depth int) error {
 }
 
 // parseAny returns the content of an Any, or nil if its type is not linked into the
-// program or the bytes are not of that type.
-func parseAny(name string, content []byte) protoreflect.Message {
+// program or the bytes are not of that type. For messages without generated code
+// protobuf itself panics over some bytes, such as a map entry that has its key again in
+// another wire type: these are not of the type either.
+func parseAny(name string, content []byte) (parsed protoreflect.Message) {
+	defer func() {
+		if recover() != nil {
+			parsed = nil
+		}
+	}()
 	kind, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName(name))
 	if err != nil {
 		return nil
