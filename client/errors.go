@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -45,13 +44,13 @@ type Unresolved struct {
 
 // Error says what is known and what to do.
 func (e *Unresolved) Error() string {
-	earlier := ""
+	earlier := ","
 	if e.Attempt > 1 {
 		earlier = ", or one before it,"
 	}
 	text := fmt.Sprintf("%s is unresolved (%s): attempt %d, claimed%s %s%s may have had its effect; nothing was executed now: "+
 		"find out what happened and have it resolved, and do not use another key",
-		operation(e.Key, e.Method), strings.TrimPrefix(e.Reason.String(), "REASON_"), e.Attempt, by(e.Holder), at(e.ClaimedAt), cmp.Or(earlier, ","))
+		operation(e.Key, e.Method), strings.TrimPrefix(e.Reason.String(), "REASON_"), e.Attempt, by(e.Holder), at(e.ClaimedAt), earlier)
 	if e.TakeoverRefused != oncedv1.TakeoverRefused_TAKEOVER_REFUSED_UNSPECIFIED {
 		text += fmt.Sprintf("; a takeover was refused (%s)", strings.TrimPrefix(e.TakeoverRefused.String(), "TAKEOVER_REFUSED_"))
 	}

@@ -40,7 +40,7 @@ const (
 //
 // Any number of processes may run one; each operation is asked about by one of them
 // at a time. A panic of a function that asks counts as [StillUnknown] here, and is
-// logged. An operation that was asked about in vain rests as in [WithReconcile]. While
+// logged. Operations rest between two askings as in [WithReconcile]. While
 // onced cannot be reached nothing is asked, and nothing is logged.
 // Where the policy lets nobody take over, after the downstream window, and when their
 // attempts are used up, operations are left to people, and a warning says how many
