@@ -45,6 +45,22 @@ type acquisition struct {
 	busy     *InProgress           // the newest answer IN_PROGRESS
 }
 
+// acquiring returns the context of the part of a call before its function starts.
+func (a *acquisition) acquiring(ctx context.Context) (context.Context, context.CancelFunc) {
+	if a.claimTimeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, a.claimTimeout)
+}
+
+// executing returns the context that the function's own is made from.
+func (a *acquisition) executing(ctx context.Context) context.Context {
+	if a.detached {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
+}
+
 // acquire claims until the operation may be executed or has been: the answer is
 // GRANTED, TAKEN_OVER or REPLAYED. With an error nothing is to be executed, and
 // what may have been granted is given back.
@@ -55,6 +71,8 @@ func (a *acquisition) acquire(ctx context.Context) (grant, error) {
 	if err := a.c.generation.refusal(); err != nil {
 		return grant{}, err
 	}
+	ctx, cancel := a.acquiring(ctx)
+	defer cancel()
 	a.rounds = 0
 	for a.nextRound(); ; {
 		g, err := a.ask(ctx)

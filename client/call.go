@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -24,6 +25,11 @@ const longestWait = onced.GreatestWait
 // Call names an operation and says what is claimed. Only Key and Method are
 // required; everything but them may be left zero.
 type Call struct {
+	// Namespace is that of the operation; empty means the client's, which
+	// [WithNamespace] sets. A service that many tenants use gives each one of its own,
+	// from who is authenticated and never from what was sent.
+	Namespace string
+
 	// Key is the idempotency key: the same in every retry of one intent, also
 	// after a restart of the caller, and another one for another intent. It is
 	// 1–512 bytes of UTF-8 without control characters and without white space at
@@ -70,12 +76,15 @@ func NewToken() []byte {
 
 // validate refuses, before anything is sent, what no server may be asked.
 func (c *Client) validate(call *Call, o *doOptions) error {
-	id := onced.Identity{Namespace: c.namespace, Key: call.Key, Method: call.Method}
+	id := onced.Identity{Namespace: c.namespaceOf(call), Key: call.Key, Method: call.Method}
 	_, badFingerprint := onced.ParseFingerprints(fingerprints(call))
 	err := errors.Join(id.Validate(), onced.ValidateSubject(call.Subject), badFingerprint,
 		onced.ValidateHolder(c.holder), onced.ValidateLabels(call.Labels))
 	if call.Lease < 0 {
 		err = errors.Join(err, fmt.Errorf("lease %v must not be negative; leave it zero for the namespace's default", call.Lease))
+	}
+	if o.claimTimeout < 0 {
+		err = errors.Join(err, fmt.Errorf("claim timeout %v must not be negative; leave it zero to try until the context ends", o.claimTimeout))
 	}
 	if window := o.reconcile.DownstreamWindow; window < 0 {
 		err = errors.Join(err, fmt.Errorf("downstream window %v must not be negative; leave it zero if the outside system forgets nothing", window))
@@ -86,10 +95,18 @@ func (c *Client) validate(call *Call, o *doOptions) error {
 	return nil
 }
 
+// namespaceOf is the namespace of a call.
+func (c *Client) namespaceOf(call *Call) string { return cmp.Or(call.Namespace, c.namespace) }
+
+// refOf names the operation of a call.
+func (c *Client) refOf(call *Call) *oncedv1.OperationRef {
+	return &oncedv1.OperationRef{Namespace: c.namespaceOf(call), Key: call.Key, Method: call.Method}
+}
+
 // claimRequest is the claim of a call under a new token.
 func (c *Client) claimRequest(call *Call) *oncedv1.ClaimRequest {
 	req := &oncedv1.ClaimRequest{
-		Ref:        c.Ref(call.Key, call.Method),
+		Ref:        c.refOf(call),
 		ClaimToken: NewToken(),
 		Subject:    call.Subject,
 		Holder:     c.holder,

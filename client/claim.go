@@ -15,8 +15,8 @@ import (
 // Claim is the right to execute an operation, as the function that [Do] runs has
 // it. Its fields must not be changed; its methods are safe for concurrent use.
 type Claim struct {
-	// Key and Method name the operation, as the call did.
-	Key, Method string
+	// Namespace, Key and Method name the operation, as the call did.
+	Namespace, Key, Method string
 
 	// Attempt counts the claims of this operation, from 1; it is for people.
 	Attempt uint32
@@ -52,7 +52,7 @@ func (c *Client) hold(ctx context.Context, call *Call, g grant) *Claim {
 	op := g.answer.GetOperation()
 	t := termOf(op, g.sent)
 	cl := &Claim{
-		Key: call.Key, Method: call.Method,
+		Namespace: c.namespaceOf(call), Key: call.Key, Method: call.Method,
 		Attempt: op.GetAttempt(), Fence: op.GetFence(), FirstClaimedAt: moment(op.GetFirstClaimTime()),
 		TakenOver: g.answer.GetOutcome() == oncedv1.Outcome_OUTCOME_TAKEN_OVER,
 		c:         c, holding: g.holding, asked: lease(call.Lease), lease: op.GetLease().AsDuration(),
@@ -61,7 +61,7 @@ func (c *Client) hold(ctx context.Context, call *Call, g grant) *Claim {
 	if cl.lease <= 0 {
 		cl.lease = op.GetLeaseRemaining().AsDuration()
 	}
-	cl.ctx, cl.cancel = context.WithCancelCause(c.running(ctx, call))
+	cl.ctx, cl.cancel = context.WithCancelCause(cl.running(ctx))
 	cl.clock = startLease(t.end, func() { cl.lose(nil) })
 	keepCtx, unkeep := context.WithCancel(context.WithoutCancel(ctx))
 	cl.unkeep = unkeep
@@ -101,6 +101,18 @@ func (cl *Claim) letGo() {
 // lost, or the caller's context has ended. The context that the function was
 // given ends at the same time, with [*ClaimLost] as its cause if that is why.
 func (cl *Claim) Done() <-chan struct{} { return cl.ctx.Done() }
+
+// Child derives the key for a call that the operation makes to another service, and is
+// [Child] of the whole operation: operations of other namespaces and methods have other
+// children, even under the same key. A second execution, and a [ReconcileFunc], derive
+// the same one.
+func (cl *Claim) Child(step string) (string, error) {
+	parent, err := PerRequest(cl.Namespace, cl.Key, cl.Method)
+	if err != nil {
+		return "", err
+	}
+	return Child(parent, step)
+}
 
 // Checkpoint stores progress for whoever holds the claim next, for example the id
 // that an outside system has answered, and renews the lease. The payload is encoded

@@ -142,6 +142,11 @@ func decode[T any](p *oncedv1.Payload) (T, error) {
 	return v, nil
 }
 
+// DecodePayload reads the payload of a stored result, of a failure's details or of a
+// checkpoint into what dst points at: a protobuf message, a *[]byte, a *string, or a
+// pointer that JSON can fill. What was encoded from another type is refused.
+func DecodePayload(p *oncedv1.Payload, dst any) error { return decodeInto(p, dst) }
+
 // decodeInto reads a payload into what dst points at: a protobuf message, a
 // *[]byte, a *string, or anything that JSON can fill.
 func decodeInto(p *oncedv1.Payload, dst any) error {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	rpccode "google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -30,8 +31,8 @@ func NotExecuted(err error) error {
 // Final marks an error of a function that [Do] runs: the failure is the outcome
 // of the operation, and later callers get it as [*Failed] instead of an execution.
 // It is for failures that a retry would not change. Its code is the name of the
-// gRPC status in err, if there is one, and its message is err's, cut at 4 KiB;
-// both are shown to later callers.
+// gRPC status in err, such as FAILED_PRECONDITION, if there is one, and its message is
+// err's, cut at 4 KiB; both are shown to later callers.
 func Final(err error) error { return FinalWith(err, "", nil) }
 
 // FinalWith is [Final] with a code for programs, of at most 64 bytes, and with
@@ -42,13 +43,27 @@ func FinalWith(err error, code string, details any) error {
 	err = orElse(err, "failed")
 	var s interface{ GRPCStatus() *status.Status }
 	if code == "" && errors.As(err, &s) && status.Code(err) != codes.OK {
-		code = status.Code(err).String()
+		code = rpccode.Code(status.Code(err)).String()
 	}
 	f := &oncedv1.Failure{Code: cut(code, maxFailureCode), Message: cut(err.Error(), maxFailureMessage)}
 	if details != nil {
 		f.Details = encode(reflect.TypeOf(details), details).stored
 	}
 	return &declaration{err: err, disposition: oncedv1.Disposition_DISPOSITION_FINAL, failure: f}
+}
+
+// IsNotExecuted tells whether [Do] would take an error of its function for one marked by
+// [NotExecuted].
+func IsNotExecuted(err error) bool {
+	d := declarationOf(err)
+	return d != nil && d.disposition == oncedv1.Disposition_DISPOSITION_NOT_EXECUTED
+}
+
+// IsFinal tells whether [Do] would take an error of its function for one marked by
+// [Final] or [FinalWith].
+func IsFinal(err error) bool {
+	d := declarationOf(err)
+	return d != nil && d.disposition == oncedv1.Disposition_DISPOSITION_FINAL
 }
 
 // declaration is an error that says what it means for the operation.
@@ -60,6 +75,16 @@ type declaration struct {
 
 func (d *declaration) Error() string { return d.err.Error() }
 func (d *declaration) Unwrap() error { return d.err }
+
+// GRPCStatus is the status of the error that is marked, as a gRPC server would send it.
+// Without it the mark would show in the message.
+func (d *declaration) GRPCStatus() *status.Status {
+	s, ok := status.FromError(d.err)
+	if !ok {
+		s = status.FromContextError(d.err)
+	}
+	return s
+}
 
 // reported is an error that Do has acted upon. A declaration inside it is about that
 // operation alone: where a function runs another operation by Do and returns its

@@ -36,13 +36,37 @@ type Outcome[T any] struct {
 type DoOption func(*doOptions)
 
 type doOptions struct {
-	noWait    bool
-	reconcile Reconciliation
+	noWait       bool
+	detached     bool
+	safeToRerun  bool
+	claimTimeout time.Duration
+	reconcile    Reconciliation
 }
 
 // NoWait makes [Do] return [*InProgress] at once while somebody else executes the
 // operation, instead of waiting for the outcome.
 func NoWait() DoOption { return func(o *doOptions) { o.noWait = true } }
+
+// Detached lets the function go on when the caller's context ends: its own context ends
+// with the claim alone. It is for callers who may leave, such as clients of a server,
+// when what was begun is better finished and kept for their next try. The values
+// of the context stay.
+func Detached() DoOption { return func(o *doOptions) { o.detached = true } }
+
+// ClaimTimeout bounds how long [Do] tries to get the operation's outcome or the right to
+// execute it, the waiting for somebody else included. It does not bound the function.
+// Zero, the default, leaves it to the context; a negative one is refused.
+func ClaimTimeout(d time.Duration) DoOption {
+	return func(o *doOptions) { o.claimTimeout = d }
+}
+
+// SafeToRerun makes [Do] run its function although an earlier attempt may have had
+// its effect, because a second one changes nothing. It takes the operation over, as
+// the namespace's policy allows and after its reconcile_after, and waits for that as
+// [WithReconcile] does; the function sees [Claim.TakenOver]. An operation that was
+// contradicted, or whose history was lost, stays unresolved all the same. With
+// WithReconcile, what that finds out decides.
+func SafeToRerun() DoOption { return func(o *doOptions) { o.safeToRerun = true } }
 
 // Do runs fn at most once for the operation that call names, and gives its result
 // to this and every later call.
@@ -106,7 +130,7 @@ func Do[T any](ctx context.Context, c *Client, call Call, fn func(context.Contex
 		case g.answer.GetOutcome() == oncedv1.Outcome_OUTCOME_REPLAYED:
 			return replay[T](&call, g.answer.GetOperation())
 		case !a.asks(g):
-			within, cancel := a.within(ctx, g)
+			within, cancel := a.within(a.executing(ctx), g)
 			defer cancel()
 			return execute(ctx, p, c.hold(within, &call, g), fn)
 		}

@@ -211,7 +211,7 @@ func TestDoFinal(t *testing.T) {
 		}
 		_, err = client.Do(r.Context(), r.Client, call("k"), r.once("mine"))
 		f := as[*client.Failed](t, err)
-		if f.Code != "FailedPrecondition" || !strings.Contains(f.Message, "card declined") || f.Details != nil || f.Attempt != 1 || !f.FirstClaimedAt.Equal(out.FirstClaimedAt) {
+		if f.Code != "FAILED_PRECONDITION" || !strings.Contains(f.Message, "card declined") || f.Details != nil || f.Attempt != 1 || !f.FirstClaimedAt.Equal(out.FirstClaimedAt) {
 			t.Errorf("got %+v", f)
 		}
 		says(t, err, "card declined", `"k"`, "new key for a new intent")

@@ -46,7 +46,7 @@ func (a *acquisition) pursue(ctx context.Context, g grant) error {
 	op, refused := g.answer.GetOperation(), g.answer.GetTakeoverRefused()
 	unresolved := newUnresolved(a.call, op)
 	unresolved.TakeoverRefused = refused
-	if a.reconcile.Ask == nil {
+	if a.reconcile.Ask == nil && !a.mayRerun(op) {
 		return unresolved
 	}
 	if unresolved.Err = a.reconcile.over(op, g.answer.GetAnswerTime()); unresolved.Err != nil {
@@ -76,6 +76,13 @@ func (a *acquisition) pursue(ctx context.Context, g grant) error {
 		return &outcomeUnknown{key: a.call.Key, ended: ctx.Err(), last: unresolved}
 	}
 	return nil
+}
+
+// mayRerun tells whether an unresolved operation may be executed again without having
+// been asked about. It is what a namespace's policy safe_to_rerun lets pass.
+func (a *acquisition) mayRerun(op *oncedv1.Operation) bool {
+	r := op.GetReason()
+	return a.safeToRerun && (r == oncedv1.Reason_REASON_LAPSED || r == oncedv1.Reason_REASON_DECLARED)
 }
 
 // asks tells whether the operation is to be asked about before anything is executed.

@@ -1,13 +1,30 @@
 package client
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/onced/onced"
 )
+
+// NewKey mints a key for one intent, a UUID of version 7 (RFC 9562): it tells when it
+// was minted to a namespace that reads that from keys. Mint it before the first try, and
+// keep it for all tries.
+func NewKey() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails: it ends the process instead
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(time.Now().UnixMilli()))
+	copy(b[:6], ms[2:])
+	b[6] = b[6]&0x0f | 0x70
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
 
 var errAbsentPart = errors.New("client: a key cannot be derived from an absent part; refuse the call, or take the part from where it is known")
 

@@ -18,6 +18,7 @@ var update = flag.Bool("update", false, "rewrite the listings in the folder api 
 var listed = map[string]string{
 	"onced.txt":       ".",
 	"client.txt":      "client",
+	"oncegrpc.txt":    "client/oncegrpc",
 	"fingerprint.txt": "fingerprint",
 	"oncetest.txt":    "client/oncetest",
 	"storage.txt":     "storage",

@@ -66,6 +66,11 @@ var importRules = []importRule{
 		third: []string{grpc, prometheus, protobuf},
 	},
 	{
+		dir:   "client/oncegrpc/...",
+		own:   []string{".", "fingerprint", "client", "gen/onced/v1"},
+		third: []string{errdetails, grpc, middleware, protobuf},
+	},
+	{
 		dir:   "client/...",
 		own:   []string{".", "fingerprint", "client/...", "gen/onced/v1"},
 		not:   []string{"client/oncetest/..."},

@@ -1,0 +1,200 @@
+package oncegrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/onced/onced"
+	"github.com/onced/onced/client"
+)
+
+// The metadata of answers. Those that were executed or are replayed have it in their
+// headers, those that were not in their trailers.
+const (
+	HeaderOutcome        = "onced-outcome"          // one of the Outcome constants
+	HeaderKey            = "onced-key"              // the key, where it is printable ASCII
+	HeaderKeyBin         = "onced-key-bin"          // the key, where it is not
+	HeaderFirstClaimTime = "onced-first-claim-time" // when the operation was first claimed, in RFC 3339
+)
+
+// What [HeaderOutcome] says.
+const (
+	OutcomeExecuted    = "executed"     // the handler ran for this call; its error may leave the outcome unknown
+	OutcomeReplayed    = "replayed"     // it ran for an earlier call, and this is that call's answer
+	OutcomeNotExecuted = "not-executed" // the handler ran and said that it had no effect
+	OutcomeUnprotected = "unprotected"  // the handler ran, and the call carried no key
+)
+
+// errorDomain is the domain of the ErrorInfo in a guard's refusals, as in onced's own.
+const errorDomain = "onced"
+
+// reason is that of an ErrorInfo.
+type reason string
+
+const (
+	reasonKeyRequired       reason = "KEY_REQUIRED"
+	reasonKeyInvalid        reason = "KEY_INVALID"
+	reasonKeyAmbiguous      reason = "KEY_AMBIGUOUS"
+	reasonKeyNotGuarded     reason = "KEY_NOT_GUARDED"
+	reasonArgumentsInvalid  reason = "ARGUMENTS_INVALID"
+	reasonStream            reason = "STREAM_NOT_GUARDED"
+	reasonMisconfigured     reason = "GUARD_MISCONFIGURED"
+	reasonInProgress        reason = "IN_PROGRESS"
+	reasonUnresolved        reason = "UNRESOLVED"
+	reasonFailed            reason = "FAILED"
+	reasonResultUnavailable reason = "RESULT_UNAVAILABLE"
+	reasonClaimLost         reason = "CLAIM_LOST"
+	reasonUnavailable       reason = "ONCED_UNAVAILABLE"
+)
+
+// code is the code of a refusal. What a client may retry has a code of its own.
+func (r reason) code() codes.Code {
+	switch r {
+	case reasonKeyRequired, reasonKeyInvalid, reasonKeyAmbiguous, reasonKeyNotGuarded, reasonArgumentsInvalid:
+		return codes.InvalidArgument
+	case reasonStream:
+		return codes.Unimplemented
+	case reasonMisconfigured:
+		return codes.Internal
+	case reasonInProgress:
+		return codes.Aborted
+	case reasonUnavailable:
+		return codes.Unavailable
+	case reason(onced.RefusedSubject):
+		return codes.PermissionDenied
+	}
+	return codes.FailedPrecondition
+}
+
+// refusal is the status of a call that was refused.
+func refusal(r reason, format string, args ...any) error {
+	return detailed(r, fmt.Sprintf(format, args...), nil)
+}
+
+// detailed is a status with an ErrorInfo, and more details.
+func detailed(r reason, message string, facts map[string]string, more ...protoadapt.MessageV1) error {
+	info := &errdetails.ErrorInfo{Domain: errorDomain, Reason: string(r), Metadata: facts}
+	s := status.New(r.code(), strings.ToValidUTF8(message, "\uFFFD"))
+	if with, err := s.WithDetails(append([]protoadapt.MessageV1{info}, more...)...); err == nil {
+		s = with
+	}
+	return s.Err()
+}
+
+// retryAfter is the detail that says when another try makes a difference.
+func retryAfter(d time.Duration) protoadapt.MessageV1 {
+	return &errdetails.RetryInfo{RetryDelay: durationpb.New(d)}
+}
+
+// refused is the status of a call whose handler did not run, because of an error of the
+// client.
+func (c *call) refused(ctx context.Context, key string, err error) error {
+	facts := map[string]string{"key": key, "method": c.name}
+	with := func(more map[string]string) map[string]string {
+		maps.Copy(facts, more)
+		return facts
+	}
+	var (
+		inProgress  *client.InProgress
+		unresolved  *client.Unresolved
+		mismatch    *client.Mismatch
+		unavailable *client.ResultUnavailable
+	)
+	switch {
+	case errors.As(err, &inProgress):
+		return detailed(reasonInProgress, inProgress.Error(), with(map[string]string{
+			"holder": inProgress.Holder, "since": stamp(inProgress.Since),
+		}), retryAfter(inProgress.RetryAfter))
+	case errors.As(err, &unresolved):
+		var more []protoadapt.MessageV1
+		if unresolved.RetryAfter > 0 {
+			more = append(more, retryAfter(unresolved.RetryAfter))
+		}
+		return detailed(reasonUnresolved, unresolved.Error(), with(map[string]string{
+			"unresolved_reason": strings.TrimPrefix(unresolved.Reason.String(), "REASON_"),
+			"attempt":           strconv.FormatUint(uint64(unresolved.Attempt), 10),
+			"first_claim_time":  stamp(unresolved.FirstClaimedAt),
+			"claim_time":        stamp(unresolved.ClaimedAt), "holder": unresolved.Holder,
+		}), more...)
+	case errors.As(err, &mismatch):
+		return detailed(reason(mismatch.Reason), fmt.Sprintf("key %q of method %q was first used otherwise (%s); nothing was executed: repeat the first call as it was, or use a new key for a new intent",
+			key, c.name, mismatch.Reason), facts)
+	case errors.As(err, &unavailable):
+		return detailed(reasonResultUnavailable, unavailable.Error(), with(map[string]string{
+			"first_claim_time": stamp(unavailable.FirstClaimedAt), "size": strconv.FormatUint(unavailable.Size, 10),
+			"sha256": fmt.Sprintf("%x", unavailable.SHA256),
+		}))
+	}
+	return c.unclaimed(ctx, facts, err)
+}
+
+// unclaimed is the status of a call for which onced gave no answer, or one that is not
+// about the caller. Only what the caller can do something about keeps its code and
+// message; the rest is for the service's own log.
+func (c *call) unclaimed(ctx context.Context, facts map[string]string, err error) error {
+	code, r := status.Code(err), reasonUnavailable
+	var more []protoadapt.MessageV1
+	for _, d := range status.Convert(err).Details() {
+		switch d := d.(type) {
+		case *errdetails.ErrorInfo:
+			if code == codes.FailedPrecondition && d.GetDomain() == errorDomain {
+				r = reason(d.GetReason())
+			}
+		case *errdetails.RetryInfo:
+			more = append(more, d)
+		}
+	}
+	if code == codes.InvalidArgument {
+		r = reasonArgumentsInvalid
+	}
+	if r == reasonUnavailable {
+		c.log.WarnContext(ctx, "a call was refused because onced gave no right to execute it", "key", facts["key"], "method", c.name, "error", err)
+		return detailed(r, "the service could not make sure that this call is executed at most once, so nothing was executed: try again under the same key", facts, more...)
+	}
+	return detailed(r, status.Convert(err).Message(), facts, more...)
+}
+
+// mark says what an answer is. The headers of an answer commit a call to it: no retry, and
+// of hedged copies no other one, counts any more. So there are headers only where
+// something was executed or is replayed.
+func mark(ctx context.Context, outcome, key string, firstClaimed time.Time) {
+	md := metadata.Pairs(HeaderOutcome, outcome)
+	if key != "" {
+		md.Set(metadataOf(HeaderKey, HeaderKeyBin, key))
+	}
+	if !firstClaimed.IsZero() {
+		md.Set(HeaderFirstClaimTime, stamp(firstClaimed))
+	}
+	if outcome == OutcomeNotExecuted || grpc.SetHeader(ctx, md) != nil { // it fails where the handler has sent them
+		_ = grpc.SetTrailer(ctx, md)
+	}
+}
+
+// refuse gives a refusal as the answer. Unless it may be another one soon, the client's
+// retry policy is told not to try again.
+func refuse(ctx context.Context, err error) error {
+	if status.Code(err) != codes.Unavailable {
+		_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", "-1"))
+	}
+	return err
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}

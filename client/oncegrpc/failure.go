@@ -1,0 +1,51 @@
+package oncegrpc
+
+import (
+	"errors"
+	"slices"
+
+	rpccode "google.golang.org/genproto/googleapis/rpc/code"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/onced/onced/client"
+)
+
+// statusOf is the status as which gRPC sends an error of a handler.
+func statusOf(err error) *status.Status {
+	s, ok := status.FromError(err)
+	if !ok {
+		s = status.FromContextError(err)
+	}
+	if s.Code() == codes.OK {
+		s = status.New(codes.Unknown, err.Error())
+	}
+	return s
+}
+
+// classified is what an error of the handler means for the operation. A final failure is
+// stored as the status that its caller gets.
+func (m *method) classified(err error) error {
+	s := statusOf(err)
+	switch {
+	case client.IsFinal(err):
+		return client.FinalWith(errors.New(s.Message()), rpccode.Code(s.Code()).String(), s.Proto())
+	case slices.Contains(m.notExecuted, s.Code()):
+		return client.NotExecuted(err)
+	}
+	return err
+}
+
+// failureOf is the status that a stored failure is replayed as. One that was not stored
+// by a guard, or whose details are gone, still has its code and message.
+func failureOf(m *method, f *client.Failed) error {
+	stored := &rpcstatus.Status{}
+	if f.Details != nil && client.DecodePayload(f.Details, stored) == nil && stored.GetCode() != int32(codes.OK) {
+		return status.ErrorProto(stored)
+	}
+	if code, ok := rpccode.Code_value[f.Code]; ok && code != int32(codes.OK) {
+		return status.Error(codes.Code(code), f.Message)
+	}
+	return detailed(reasonFailed, f.Message, map[string]string{"key": f.Key, "method": m.name, "code": f.Code})
+}

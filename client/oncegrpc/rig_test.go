@@ -1,0 +1,198 @@
+package oncegrpc
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/onced/onced/client"
+	"github.com/onced/onced/client/oncetest"
+)
+
+// toolFunc handles a call of a method of the test service.
+type toolFunc func(ctx context.Context, method string, req *dynamicpb.Message) (proto.Message, error)
+
+// rig is an onced and one process of a tool: a real gRPC server behind a guard.
+type rig struct {
+	t      *testing.T
+	onced  *oncetest.Server
+	client *client.Client // of the tool
+	guard  *Guard
+	conn   *grpc.ClientConn // of the callers
+	server *grpc.Server
+
+	ran     atomic.Int64 // how often a handler ran
+	mu      sync.Mutex
+	handler toolFunc
+}
+
+// newRig starts a tool whose callers are not authenticated, unless the options say how.
+func newRig(t *testing.T, opts ...Option) *rig {
+	t.Helper()
+	return newRigOn(t, oncetest.New(t), nil, opts...)
+}
+
+// newRigOn starts a tool on an onced that others may share, with interceptors outside
+// of the guard.
+func newRigOn(t *testing.T, onced *oncetest.Server, outside []grpc.UnaryServerInterceptor, opts ...Option) *rig {
+	t.Helper()
+	r := &rig{t: t, onced: onced, client: onced.Client()}
+	r.handle(func(context.Context, string, *dynamicpb.Message) (proto.Message, error) {
+		return response("id", "first"), nil
+	})
+	quiet := WithLogger(slog.New(slog.DiscardHandler))
+	r.guard = NewGuard(r.client, append([]Option{quiet, WithoutAuthentication()}, opts...)...)
+	chain := append(append([]grpc.UnaryServerInterceptor{recoverPanics}, outside...), r.guard.UnaryServerInterceptor())
+	r.server = grpc.NewServer(grpc.ChainUnaryInterceptor(chain...), grpc.ChainStreamInterceptor(r.guard.StreamServerInterceptor()), grpc.WaitForHandlers(true))
+	r.server.RegisterService(r.service("Tools", toolMethods), r)
+	listener := bufconn.Listen(1 << 20)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = r.server.Serve(listener)
+	}()
+	r.conn = r.dial(listener)
+	t.Cleanup(func() {
+		_ = r.conn.Close()
+		r.server.Stop()
+		<-served
+	})
+	return r
+}
+
+func (r *rig) dial(listener *bufconn.Listener, opts ...grpc.DialOption) *grpc.ClientConn {
+	conn, err := grpc.NewClient("passthrough:///tool", append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
+	}, opts...)...)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return conn
+}
+
+// recoverPanics makes a status of a panic, as a server's outermost interceptor does.
+func recoverPanics(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = status.Errorf(codes.Internal, "panic: %v", p)
+		}
+	}()
+	return handler(ctx, req)
+}
+
+// handle sets what the tool does.
+func (r *rig) handle(f toolFunc) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.handler = f
+}
+
+func (r *rig) run(ctx context.Context, method string, req *dynamicpb.Message) (proto.Message, error) {
+	r.ran.Add(1)
+	r.mu.Lock()
+	f := r.handler
+	r.mu.Unlock()
+	return f(ctx, method, req)
+}
+
+// service describes a service to a server as generated code does.
+func (r *rig) service(name string, methods []toolMethod) *grpc.ServiceDesc {
+	desc := &grpc.ServiceDesc{ServiceName: "oncegrpc.test.v1." + name, HandlerType: (*any)(nil)}
+	for _, m := range methods {
+		full := "/" + desc.ServiceName + "/" + m.name
+		if m.streams {
+			desc.Streams = append(desc.Streams, grpc.StreamDesc{StreamName: m.name, ServerStreams: true, Handler: func(_ any, s grpc.ServerStream) error {
+				req := dynamicpb.NewMessage(requestDesc)
+				if err := s.RecvMsg(req); err != nil {
+					return err
+				}
+				resp, err := r.run(s.Context(), m.name, req)
+				if err != nil {
+					return err
+				}
+				return s.SendMsg(resp)
+			}})
+			continue
+		}
+		desc.Methods = append(desc.Methods, grpc.MethodDesc{MethodName: m.name, Handler: func(_ any, ctx context.Context, dec func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+			req := dynamicpb.NewMessage(requestDesc)
+			if err := dec(req); err != nil {
+				return nil, err
+			}
+			handler := func(ctx context.Context, req any) (any, error) { return r.run(ctx, m.name, req.(*dynamicpb.Message)) }
+			return intercept(ctx, req, &grpc.UnaryServerInfo{Server: r, FullMethod: full}, handler)
+		}})
+	}
+	return desc
+}
+
+// answer is what a caller got.
+type answer struct {
+	resp            *dynamicpb.Message
+	err             error
+	header, trailer metadata.MD
+}
+
+// outcome is what the answer says that it is, in its headers or trailers.
+func (a answer) outcome() string {
+	for _, md := range []metadata.MD{a.header, a.trailer} {
+		if v := md.Get(HeaderOutcome); len(v) > 0 {
+			return v[0]
+		}
+	}
+	return ""
+}
+
+// call calls a method of the test service under a key; "" sends none.
+func (r *rig) call(ctx context.Context, method, key string, req *dynamicpb.Message, opts ...grpc.CallOption) answer {
+	if key != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, MetadataKey, key)
+	}
+	return invoke(ctx, r.conn, method, req, opts...)
+}
+
+func invoke(ctx context.Context, conn grpc.ClientConnInterface, method string, req *dynamicpb.Message, opts ...grpc.CallOption) answer {
+	a := answer{resp: dynamicpb.NewMessage(responseDesc)}
+	a.err = conn.Invoke(ctx, "/"+toolsService+"/"+method, req, a.resp, append(opts, grpc.Header(&a.header), grpc.Trailer(&a.trailer))...)
+	return a
+}
+
+// stream calls a method that streams, and returns its first answer.
+func (r *rig) stream(ctx context.Context, method, key string) error {
+	if key != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, MetadataKey, key)
+	}
+	s, err := r.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/"+toolsService+"/"+method)
+	if err != nil {
+		return err
+	}
+	if err := s.SendMsg(request()); err != nil && err != io.EOF {
+		return err
+	}
+	if err := s.CloseSend(); err != nil {
+		return err
+	}
+	return s.RecvMsg(dynamicpb.NewMessage(responseDesc))
+}
+
+// wantRuns fails the test unless handlers ran so often.
+func (r *rig) wantRuns(n int64) {
+	r.t.Helper()
+	if got := r.ran.Load(); got != n {
+		r.t.Errorf("handlers ran %d times, want %d", got, n)
+	}
+}
