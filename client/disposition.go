@@ -41,15 +41,28 @@ func Final(err error) error { return FinalWith(err, "", nil) }
 // over the limit, are left out: the failure settles the operation all the same.
 func FinalWith(err error, code string, details any) error {
 	err = orElse(err, "failed")
-	var s interface{ GRPCStatus() *status.Status }
-	if code == "" && errors.As(err, &s) && status.Code(err) != codes.OK {
-		code = rpccode.Code(status.Code(err)).String()
+	if c := statusCode(err); code == "" && c != codes.OK {
+		code = rpccode.Code(c).String()
 	}
 	f := &oncedv1.Failure{Code: cut(code, maxFailureCode), Message: cut(err.Error(), maxFailureMessage)}
 	if details != nil {
 		f.Details = encode(reflect.TypeOf(details), details).stored
 	}
 	return &declaration{err: err, disposition: oncedv1.Disposition_DISPOSITION_FINAL, failure: f}
+}
+
+// statusCode is the code of the gRPC status in err, and OK if there is none. A mark has a
+// status of its own, which says nothing of an error that has none.
+func statusCode(err error) codes.Code {
+	var s interface{ GRPCStatus() *status.Status }
+	for errors.As(err, &s) {
+		d, marked := s.(*declaration)
+		if !marked {
+			return status.Code(err)
+		}
+		err = d.err
+	}
+	return codes.OK
 }
 
 // IsNotExecuted tells whether [Do] would take an error of its function for one marked by

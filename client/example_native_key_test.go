@@ -40,7 +40,7 @@ func ExampleDo_nativeKey() {
 	pay := func(order string) {
 		out, err := client.Do(context.Background(), c, client.Call{Key: order, Method: "Pay"},
 			func(ctx context.Context, cl *client.Claim) (string, error) {
-				key, err := client.Child(cl.Key, "charge") // the same in every attempt
+				key, err := cl.Child("charge") // the same in every attempt
 				if err != nil {
 					return "", client.NotExecuted(err)
 				}

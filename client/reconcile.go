@@ -21,8 +21,8 @@ const CodeCompensated = "COMPENSATED"
 // sends again what the system recognises as the same. It runs under a claim by
 // takeover: earlier holders can settle nothing any more, though what they have sent
 // may still arrive, which the namespace's policy (reconcile_after) leaves time for.
-// [Claim.LastCheckpoint] is what they left, and [Child] of [Claim.Key] is the key
-// that they sent, if they sent one.
+// [Claim.LastCheckpoint] is what they left, and [Claim.Child] is the key that they
+// sent, if they sent one.
 //
 // ctx ends with the caller's, and with the claim. What an outside system answers late
 // or not at all is no proof: return [StillUnknown] then. A panic counts as it, and

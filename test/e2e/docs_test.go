@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,28 +18,39 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the console blocks of the documentation with what the commands print now")
 
+const fence = "```"
+
+// Addresses in blocks, which stand for others when they are run.
 const (
-	fence      = "```"
-	documented = "127.0.0.1:7443" // stands for the server's address in every block
+	documentedServer  = "127.0.0.1:7443" // of onced
+	documentedExample = "127.0.0.1:7444" // of the program that an example is
 )
 
-// TestDocs runs every fenced console block of the README and of docs/ and
-// compares what the commands print. The blocks of one file share a folder and
-// run in order. A line that begins with "$ " is a command, and goes on in the
+// TestDocs runs every fenced console block of the README, of docs/ and of the examples'
+// READMEs, and compares what the commands print. The blocks of one file share a folder
+// and run in order. A line that begins with "$ " is a command, and goes on in the
 // next line where it ends in a backslash; one that ends in " &" is a server that
 // runs until the end of the file. What differs from run to run (times, fences,
 // digests of random tokens) is compared by its form.
 func TestDocs(t *testing.T) {
 	for _, path := range documents(t) {
-		t.Run(filepath.Base(path), func(t *testing.T) { runDocument(t, path) })
+		name, _ := filepath.Rel(root, path)
+		t.Run(name, func(t *testing.T) { runDocument(t, path) })
 	}
 }
 
+// root is that of the repository.
+var root = filepath.Join("..", "..")
+
 func documents(t *testing.T) []string {
 	t.Helper()
-	root := filepath.Join("..", "..")
 	paths := []string{filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")}
-	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, d fs.DirEntry, err error) error {
+	examples, err := filepath.Glob(filepath.Join(root, "examples", "*", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths = append(paths, examples...)
+	err = filepath.WalkDir(filepath.Join(root, "docs"), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && filepath.Ext(path) == ".md" {
 			paths = append(paths, path)
 		}
@@ -52,11 +64,15 @@ func documents(t *testing.T) []string {
 
 // session runs the blocks of one document.
 type session struct {
-	t       *testing.T
-	dir     string
-	address string
-	env     []string
+	t         *testing.T
+	dir       string
+	address   string // of onced
+	addresses []standIn
+	env       []string
 }
+
+// standIn is an address in blocks, and the one that it stands for.
+type standIn struct{ documented, real string }
 
 func runDocument(t *testing.T, path string) {
 	text, err := os.ReadFile(path)
@@ -100,9 +116,11 @@ func runDocument(t *testing.T, path string) {
 
 func newSession(t *testing.T) *session {
 	address := freeAddress(t)
-	return &session{t: t, dir: t.TempDir(), address: address, env: append(
-		os.Environ(), "ONCED_LISTEN="+address, "ONCED_SERVER="+address,
-	)}
+	return &session{
+		t: t, dir: t.TempDir(), address: address,
+		addresses: []standIn{{documentedServer, address}, {documentedExample, freeAddress(t)}},
+		env:       append(os.Environ(), "ONCED_LISTEN="+address, "ONCED_SERVER="+address),
+	}
 }
 
 // block runs the commands among the lines and returns the block as it reads now.
@@ -117,7 +135,11 @@ func (s *session) block(lines []string) string {
 			text := strings.Join(lines[:n], "")
 			out.WriteString(text)
 			command := strings.TrimSpace(strings.TrimPrefix(text, "$ "))
-			out.WriteString(strings.ReplaceAll(s.run(command), s.address, documented))
+			printed := s.run(command)
+			for _, a := range s.addresses {
+				printed = strings.ReplaceAll(printed, a.real, a.documented)
+			}
+			out.WriteString(printed)
 		}
 		lines = lines[n:]
 	}
@@ -125,7 +147,9 @@ func (s *session) block(lines []string) string {
 }
 
 func (s *session) run(command string) string {
-	command = strings.ReplaceAll(command, documented, s.address)
+	for _, a := range s.addresses {
+		command = strings.ReplaceAll(command, a.documented, a.real)
+	}
 	if background, ok := strings.CutSuffix(command, " &"); ok {
 		return s.start(background)
 	}
@@ -146,8 +170,9 @@ func (s *session) run(command string) string {
 	return out
 }
 
-// start runs a server until the end of the document, waits until it serves, and
-// returns nothing: its log is not part of the document.
+// start runs a server until the end of the document, waits until onced serves, and every
+// address that the command names, and returns nothing: its log is not part of the
+// document.
 func (s *session) start(command string) string {
 	cmd := s.command(exec.Command("bash", "-c", "exec "+command))
 	var log lockedBuffer
@@ -162,14 +187,24 @@ func (s *session) start(command string) string {
 			s.t.Logf("%s:\n%s", command, log.tail(50))
 		}
 	})
-	eventually(s.t, fmt.Sprintf("%s to serve", command), func() bool {
-		c, err := net.Dial("tcp", s.address)
-		if err == nil {
-			c.Close()
+	serves := []string{s.address}
+	for _, a := range s.addresses {
+		if strings.Contains(command, a.real) {
+			serves = append(serves, a.real)
 		}
-		return err == nil
+	}
+	eventually(s.t, fmt.Sprintf("%s to serve", command), func() bool {
+		return !slices.ContainsFunc(serves, func(address string) bool { return !reachable(address) })
 	})
 	return ""
+}
+
+func reachable(address string) bool {
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return false
+	}
+	return c.Close() == nil
 }
 
 func (s *session) command(cmd *exec.Cmd) *exec.Cmd {
