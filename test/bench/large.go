@@ -32,7 +32,7 @@ type large struct {
 const largeConfig = "default: {max_result_bytes: 16777216}\n"
 
 const (
-	fingerprint      = "raw1:0000000000000000000000000000000000000000000000000000000000000001"
+	firstFingerprint = "raw1:0000000000000000000000000000000000000000000000000000000000000001"
 	otherFingerprint = "raw1:0000000000000000000000000000000000000000000000000000000000000002"
 )
 
@@ -85,7 +85,7 @@ func (l *largeRun) store() error {
 			key, size = "small", 1
 		}
 		req := claimOf("default", key)
-		req.Fingerprints = []string{fingerprint}
+		req.Fingerprints = []string{firstFingerprint}
 		fence, err := claim(l.ctx, l.stubs.of(0), req)
 		if err == nil {
 			err = complete(l.ctx, l.stubs.of(0), completion(req, fence, contentOf(key, size)))
@@ -143,7 +143,7 @@ func (l *largeRun) ask(n int, key string) (string, error) {
 	defer cancel()
 	if n%2 == 0 {
 		resp, err := l.stubs.of(n).Claim(ctx, &oncedv1.ClaimRequest{
-			Ref: refOf("default", key), ClaimToken: client.NewToken(), Fingerprints: []string{fingerprint},
+			Ref: refOf("default", key), ClaimToken: client.NewToken(), Fingerprints: []string{firstFingerprint},
 		})
 		return resp.GetOperation().GetResult().GetStored().GetText(), err
 	}

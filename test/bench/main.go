@@ -38,6 +38,7 @@ type commandLine struct {
 	Full     full     `cmd:"" help:"A disk runs full and is given room again. Needs root, for a small tmpfs."`
 	Open     open     `cmd:"" help:"A store with very many records is opened after kill -9."`
 	Large    large    `cmd:"" help:"Very large results are replayed, and claims of them are refused."`
+	Guard    guard    `cmd:"" help:"A gRPC service is called bare and behind a guard."`
 }
 
 // scenario is one of the commands.
@@ -48,8 +49,8 @@ type scenario interface {
 }
 
 func main() {
-	if os.Getenv(roleVariable) == roleEmpty {
-		os.Exit(serveEmpty())
+	if status, ok := inRole(os.Args[1:]); ok {
+		os.Exit(status)
 	}
 	dir, err := os.MkdirTemp("", "onced-bench-")
 	if err != nil {
