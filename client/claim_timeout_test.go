@@ -93,13 +93,10 @@ func TestClaimTimeoutCountsTheWaiting(t *testing.T) {
 		if p := as[*client.InProgress](t, err); p.Holder != "rival" || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %+v, %v", p, err)
 		}
-		time.AfterFunc(20*time.Second, func() {
-			if err := holder.complete("theirs"); err != nil {
-				t.Error(err)
-			}
-		})
+		reported := make(chan error, 1)
+		time.AfterFunc(20*time.Second, func() { reported <- holder.complete("theirs") })
 		out, err := r.timed(20*time.Second, r.Context(), r.once("no"), client.ClaimTimeout(25*time.Second))
-		if err != nil || out.Value != "theirs" || !out.Replayed {
+		if err := errors.Join(err, <-reported); err != nil || out.Value != "theirs" || !out.Replayed {
 			t.Errorf("got %+v, %v", out, err)
 		}
 		r.ran(0)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,7 +23,7 @@ import (
 )
 
 // The metadata of answers. Those that were executed or are replayed have it in their
-// headers, those that were not in their trailers.
+// headers, the others in their trailers.
 const (
 	HeaderOutcome        = "onced-outcome"          // one of the Outcome constants
 	HeaderKey            = "onced-key"              // the key, where it is printable ASCII
@@ -153,12 +154,15 @@ func (c *call) unclaimed(ctx context.Context, facts map[string]string, err error
 			if code == codes.FailedPrecondition && d.GetDomain() == errorDomain {
 				r = reason(d.GetReason())
 			}
+		case *errdetails.BadRequest:
+			r = reasonArgumentsInvalid
+			lease := func(v *errdetails.BadRequest_FieldViolation) bool { return v.GetField() == "lease" }
+			if slices.ContainsFunc(d.GetFieldViolations(), lease) { // the method's option has it
+				r = reasonMisconfigured
+			}
 		case *errdetails.RetryInfo:
 			more = append(more, d)
 		}
-	}
-	if code == codes.InvalidArgument {
-		r = reasonArgumentsInvalid
 	}
 	if r == reasonUnavailable {
 		c.log.WarnContext(ctx, "a call was refused because onced gave no right to execute it", "key", facts["key"], "method", c.name, "error", err)

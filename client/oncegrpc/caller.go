@@ -2,6 +2,7 @@ package oncegrpc
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -79,8 +80,7 @@ func (m *method) keyed(ctx context.Context, req any, full string, opts []grpc.Ca
 		if err := k.add(explicit.key); err != nil {
 			return nil, err
 		}
-	case k.given:
-		return ctx, nil
+	case k.given: // it is sent in the header that can carry it
 	case claim != nil:
 		if step == "" {
 			step = strings.TrimPrefix(full, "/")
@@ -123,9 +123,10 @@ func withoutInbound(ctx context.Context, claim *client.Claim) context.Context {
 	if claim == nil || !ok {
 		return ctx
 	}
-	md = md.Copy()
+	md, came := md.Copy(), incoming(ctx) // within a nested operation, the claim is not that of the handler
 	for _, name := range []string{MetadataKey, MetadataKeyBin} {
-		if values := md.Get(name); len(values) == 1 && values[0] == claim.Key {
+		values := md.Get(name)
+		if len(values) == 1 && values[0] == claim.Key || slices.Equal(values, came.Get(name)) {
 			delete(md, name)
 		}
 	}

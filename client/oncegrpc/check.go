@@ -30,6 +30,9 @@ func (g *Guard) Check(server *grpc.Server) (unguarded []string, err error) {
 			full := service + "/" + info.Name
 			m := g.methods.of(full)
 			streaming := info.IsClientStream || info.IsServerStream
+			if m.wrong != nil {
+				errs = append(errs, m.wrong)
+			}
 			switch s := g.stanceOn(context.Background(), m, metaOf(full, info)); {
 			case s == harmless:
 			case s == off:
@@ -39,8 +42,6 @@ func (g *Guard) Check(server *grpc.Server) (unguarded []string, err error) {
 				unguarded = append(unguarded, full)
 				errs = append(errs, m.streamRefused())
 				streams = true
-			case m.wrong != nil:
-				errs = append(errs, m.wrong)
 			case names[m.name] != nil && names[m.name].output != m.output:
 				errs = append(errs, fmt.Errorf("%s and another method of the server are both named %q in operations, and answer with different messages; give one of them another name", full, m.name))
 			default:

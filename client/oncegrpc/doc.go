@@ -20,17 +20,21 @@
 // replayed with its code, message and details.
 //
 // What was not executed is answered without headers, so that a client's retry policy or
-// hedging may go on to another try, with a google.rpc.ErrorInfo of the domain "onced" in
-// the details. Where another try is of no use, grpc-retry-pushback-ms is -1:
+// hedging may go on to another try. What is the guard's own answer has a
+// google.rpc.ErrorInfo of the domain "onced" in the details. Where another try is of no
+// use, grpc-retry-pushback-ms is -1:
 //
 //	ABORTED               IN_PROGRESS: somebody else executes it; RetryInfo says when to ask again
 //	FAILED_PRECONDITION   UNRESOLVED: an earlier try may have had its effect; nobody executes
 //	FAILED_PRECONDITION   FINGERPRINT_MISMATCH: the key was first used with another request
 //	PERMISSION_DENIED     SUBJECT_MISMATCH: it was first used for somebody else
-//	FAILED_PRECONDITION   RESULT_UNAVAILABLE: it was executed, and its answer cannot be given any more
-//	FAILED_PRECONDITION   CLAIM_LOST: it was executed now, and maybe by somebody else too
-//	INVALID_ARGUMENT      KEY_REQUIRED, KEY_INVALID, KEY_AMBIGUOUS, KEY_NOT_GUARDED
+//	INVALID_ARGUMENT      KEY_REQUIRED, KEY_INVALID, KEY_AMBIGUOUS, KEY_NOT_GUARDED, ARGUMENTS_INVALID
 //	UNAVAILABLE           ONCED_UNAVAILABLE: onced cannot be reached or refuses; try again under the same key
+//
+// and with headers, because it was executed:
+//
+//	FAILED_PRECONDITION   RESULT_UNAVAILABLE: the answer to an earlier try cannot be given any more
+//	FAILED_PRECONDITION   CLAIM_LOST: it was executed now, and maybe by somebody else too
 //
 // # What an error of a handler means
 //

@@ -31,10 +31,24 @@ func (m *method) classified(err error) error {
 	switch {
 	case client.IsFinal(err):
 		return client.FinalWith(errors.New(s.Message()), rpccode.Code(s.Code()).String(), s.Proto())
-	case slices.Contains(m.notExecuted, s.Code()):
+	case m.declares(err):
 		return client.NotExecuted(err)
 	}
 	return err
+}
+
+// declares tells whether an error has a code by which the method says that it had no
+// effect. Of joined errors all must say so: one beside it may be that of another effect.
+func (m *method) declares(err error) bool {
+	if e, ok := err.(interface{ GRPCStatus() *status.Status }); ok {
+		return slices.Contains(m.notExecuted, e.GRPCStatus().Code())
+	}
+	if e, ok := err.(interface{ Unwrap() []error }); ok {
+		silent := func(err error) bool { return !client.IsNotExecuted(err) && !m.declares(err) }
+		return !slices.ContainsFunc(e.Unwrap(), silent)
+	}
+	err = errors.Unwrap(err)
+	return err != nil && m.declares(err)
 }
 
 // failureOf is the status that a stored failure is replayed as. One that was not stored

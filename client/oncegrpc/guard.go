@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/onced/onced"
 	"github.com/onced/onced/client"
 )
 
@@ -66,7 +67,7 @@ func WithSubject(f ContextFunc) Option { return func(g *Guard) { g.subject = f }
 // WithoutAuthentication says that the callers are not authenticated: everybody who can
 // reach the server and knows a key gets its answer. Without it, and without a
 // [WithNamespace] or [WithSubject] that refuses a context in which nobody was
-// authenticated, the guard refuses every call.
+// authenticated, the guard refuses every guarded call.
 func WithoutAuthentication() Option { return func(g *Guard) { g.unauthenticated = true } }
 
 // WithValidation has requests validated by the guard, guarded or not, instead of
@@ -141,19 +142,28 @@ func refusesNobody(f ContextFunc) (refuses bool) {
 // caller tells the namespace and the subject of a call.
 func (g *Guard) caller(ctx context.Context) (namespace, subject string, err error) {
 	if g.namespace != nil {
-		switch namespace, err = g.namespace(ctx); {
-		case err != nil:
-			return "", "", orStatus(err, codes.PermissionDenied)
-		case namespace == "":
-			return "", "", status.Error(codes.PermissionDenied, "the caller has no namespace; nothing was executed")
+		if namespace, err = tell(ctx, g.namespace, onced.ValidateNamespace); err != nil {
+			return "", "", err
 		}
 	}
 	if g.subject != nil {
-		if subject, err = g.subject(ctx); err != nil {
-			return "", "", orStatus(err, codes.PermissionDenied)
+		if subject, err = tell(ctx, g.subject, onced.ValidateSubject); err != nil {
+			return "", "", err
 		}
 	}
 	return namespace, subject, nil
+}
+
+// tell asks a function about the caller, and refuses what cannot stand in an operation.
+func tell(ctx context.Context, f ContextFunc, validate func(string) error) (string, error) {
+	s, err := f(ctx)
+	if err != nil {
+		return "", orStatus(err, codes.PermissionDenied)
+	}
+	if err := validate(s); err != nil {
+		return "", status.Errorf(codes.PermissionDenied, "this caller cannot have an operation, so nothing was executed: %v", err)
+	}
+	return s, nil
 }
 
 // orStatus makes an error a status of this code, unless it is one.

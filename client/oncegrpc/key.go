@@ -92,6 +92,41 @@ func (m *method) keyInRequest(req any) (key string, given bool) {
 	return "", false
 }
 
+// withoutKey is a request without the messages that are there for the key alone: in
+// another try, with the key in the metadata, they may not be there.
+func (m *method) withoutKey(req proto.Message) proto.Message {
+	if len(m.keyField) < 2 {
+		return req // the fingerprint leaves the field out
+	}
+	req = proto.Clone(req)
+	clearKey(req.ProtoReflect(), m.keyField)
+	return req
+}
+
+// clearKey clears what a path names, and the messages on the way that hold nothing else.
+func clearKey(at protoreflect.Message, path []string) {
+	fd := at.Descriptor().Fields().ByName(protoreflect.Name(path[0]))
+	if fd == nil || !at.Has(fd) {
+		return
+	}
+	if len(path) > 1 {
+		inside := at.Mutable(fd).Message()
+		if clearKey(inside, path[1:]); !empty(inside) {
+			return
+		}
+	}
+	at.Clear(fd)
+}
+
+func empty(m protoreflect.Message) bool {
+	none := len(m.GetUnknown()) == 0
+	m.Range(func(protoreflect.FieldDescriptor, protoreflect.Value) bool {
+		none = false
+		return false
+	})
+	return none
+}
+
 // metadataOf is a key under the name that can carry it.
 func metadataOf(text, bin, key string) (name, value string) {
 	for i := range len(key) {
@@ -120,4 +155,9 @@ func (m *method) keyRequired() error {
 // keyNotGuarded refuses a call whose caller relies on a guard that is not there.
 func (m *method) keyNotGuarded() error {
 	return refusal(reasonKeyNotGuarded, "the call carries a key, but %s is not guarded, so the key would protect nothing; nothing was executed: send no key, or have the service guard the method", m.name)
+}
+
+// cannotWork refuses a call whose guard was told something impossible.
+func (m *method) cannotWork(err error) error {
+	return refusal(reasonMisconfigured, "the guard of %s cannot work, so nothing was executed: %v", m.name, err)
 }

@@ -34,7 +34,6 @@ var infrastructure = []string{
 type method struct {
 	name        string // in its operations
 	stance      stance
-	streams     bool
 	lease       time.Duration
 	keyField    []string // path of field names; nil when there is none
 	replayed    protoreflect.Name
@@ -65,18 +64,21 @@ func (ms *methods) of(full string) *method {
 // readMethod reads a method. One that has no descriptor here is guarded.
 func readMethod(full string) *method {
 	m := &method{name: full}
-	service, _, _ := strings.Cut(full, "/")
+	service, name, _ := strings.Cut(full, "/")
 	if slices.Contains(infrastructure, service) {
 		m.stance = harmless
 		return m
 	}
-	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(strings.ReplaceAll(full, "/", ".")))
-	md, ok := d.(protoreflect.MethodDescriptor)
-	if err != nil || !ok {
+	d, _ := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
+	sd, ok := d.(protoreflect.ServiceDescriptor)
+	if !ok {
+		return m
+	}
+	md := sd.Methods().ByName(protoreflect.Name(name))
+	if md == nil {
 		return m
 	}
 	m.output = md.Output().FullName()
-	m.streams = md.IsStreamingClient() || md.IsStreamingServer()
 	options, _ := md.Options().(*descriptorpb.MethodOptions)
 	option, _ := proto.GetExtension(options, oncedv1.E_Guard).(*oncedv1.Guard)
 	m.stance = stanceOf(option.GetMode(), options.GetIdempotencyLevel())

@@ -34,6 +34,8 @@ type rig struct {
 	conn   *grpc.ClientConn // of the callers
 	server *grpc.Server
 
+	listener *bufconn.Listener
+
 	ran     atomic.Int64 // how often a handler ran
 	mu      sync.Mutex
 	handler toolFunc
@@ -49,6 +51,12 @@ func newRig(t *testing.T, opts ...Option) *rig {
 // of the guard.
 func newRigOn(t *testing.T, onced *oncetest.Server, outside []grpc.UnaryServerInterceptor, opts ...Option) *rig {
 	t.Helper()
+	return newRigServing(t, onced, outside, nil, opts...)
+}
+
+// newRigServing starts a tool that has further services; register adds them.
+func newRigServing(t *testing.T, onced *oncetest.Server, outside []grpc.UnaryServerInterceptor, register func(*rig), opts ...Option) *rig {
+	t.Helper()
 	r := &rig{t: t, onced: onced, client: onced.Client()}
 	r.handle(func(context.Context, string, *dynamicpb.Message) (proto.Message, error) {
 		return response("id", "first"), nil
@@ -58,13 +66,16 @@ func newRigOn(t *testing.T, onced *oncetest.Server, outside []grpc.UnaryServerIn
 	chain := append(append([]grpc.UnaryServerInterceptor{recoverPanics}, outside...), r.guard.UnaryServerInterceptor())
 	r.server = grpc.NewServer(grpc.ChainUnaryInterceptor(chain...), grpc.ChainStreamInterceptor(r.guard.StreamServerInterceptor()), grpc.WaitForHandlers(true))
 	r.server.RegisterService(r.service("Tools", toolMethods), r)
-	listener := bufconn.Listen(1 << 20)
+	if register != nil {
+		register(r)
+	}
+	r.listener = bufconn.Listen(1 << 20)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = r.server.Serve(listener)
+		_ = r.server.Serve(r.listener)
 	}()
-	r.conn = r.dial(listener)
+	r.conn = r.dial(r.listener)
 	t.Cleanup(func() {
 		_ = r.conn.Close()
 		r.server.Stop()
@@ -166,8 +177,13 @@ func (r *rig) call(ctx context.Context, method, key string, req *dynamicpb.Messa
 }
 
 func invoke(ctx context.Context, conn grpc.ClientConnInterface, method string, req *dynamicpb.Message, opts ...grpc.CallOption) answer {
+	return invokeOn(ctx, conn, toolsService+"/"+method, req, opts...)
+}
+
+// invokeOn calls a method of any service by its full name.
+func invokeOn(ctx context.Context, conn grpc.ClientConnInterface, full string, req *dynamicpb.Message, opts ...grpc.CallOption) answer {
 	a := answer{resp: dynamicpb.NewMessage(responseDesc)}
-	a.err = conn.Invoke(ctx, "/"+toolsService+"/"+method, req, a.resp, append(opts, grpc.Header(&a.header), grpc.Trailer(&a.trailer))...)
+	a.err = conn.Invoke(ctx, "/"+full, req, a.resp, append(opts, grpc.Header(&a.header), grpc.Trailer(&a.trailer))...)
 	return a
 }
 

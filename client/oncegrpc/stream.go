@@ -17,6 +17,8 @@ func (g *Guard) StreamServerInterceptor() grpc.StreamServerInterceptor {
 		s := g.stanceOn(ctx, m, interceptors.NewServerCallMeta(info.FullMethod, info, nil))
 		k, err := keyInMetadata(incoming(ctx))
 		switch {
+		case m.wrong != nil:
+			return refuse(ctx, m.cannotWork(m.wrong))
 		case s == guarded || s == optional:
 			return refuse(ctx, m.streamRefused())
 		case s == off && (k.given || err != nil):

@@ -8,8 +8,10 @@ import (
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/onced/onced"
 	"github.com/onced/onced/client"
@@ -39,25 +41,24 @@ type call struct {
 
 // answer answers the call.
 func (c *call) answer(ctx context.Context, s stance) (any, error) {
+	if c.wrong != nil {
+		return nil, refuse(ctx, c.cannotWork(c.wrong))
+	}
 	if s == harmless {
-		return c.plain(ctx)
+		return c.plain(ctx, c.handler)
 	}
 	k, err := c.keyOf(incoming(ctx), c.req)
 	switch {
 	case s == off && (k.given || err != nil):
 		return nil, refuse(ctx, c.keyNotGuarded())
 	case s == off:
-		return c.plain(ctx)
+		return c.plain(ctx, c.handler)
 	case err != nil:
 		return nil, refuse(ctx, err)
 	case s == guarded && !k.given:
 		return nil, refuse(ctx, c.keyRequired())
 	case !k.given:
-		resp, err := c.plain(ctx)
-		if err == nil {
-			mark(ctx, OutcomeUnprotected, "", time.Time{})
-		}
-		return resp, err
+		return c.plain(ctx, c.unprotected)
 	}
 	op, err := c.operation(ctx, k.key)
 	if err != nil {
@@ -71,21 +72,33 @@ func (c *call) answer(ctx context.Context, s stance) (any, error) {
 	return c.once(ctx, op)
 }
 
-// plain runs the handler without a guard.
-func (c *call) plain(ctx context.Context) (any, error) {
+// plain runs a handler without a guard.
+func (c *call) plain(ctx context.Context, handler grpc.UnaryHandler) (any, error) {
 	if c.validate != nil {
 		if err := c.validate(ctx, c.req); err != nil {
 			return nil, orStatus(err, codes.InvalidArgument)
 		}
 	}
-	return c.handler(ctx, c.req)
+	return handler(ctx, c.req)
+}
+
+// unprotected runs the handler for a call without a key, and says so. An error is still
+// without headers: it may be tried again, or not, as without a guard.
+func (c *call) unprotected(ctx context.Context, req any) (any, error) {
+	resp, err := c.handler(ctx, req)
+	if err != nil {
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(HeaderOutcome, OutcomeUnprotected))
+		return nil, err
+	}
+	mark(ctx, OutcomeUnprotected, "", time.Time{})
+	return resp, nil
 }
 
 // operation names the operation that the call is. It is fixed before the handler can
 // change the request.
 func (c *call) operation(ctx context.Context, key string) (client.Call, error) {
-	if err := errors.Join(c.misconfigured, c.wrong); err != nil {
-		return client.Call{}, refusal(reasonMisconfigured, "the guard of %s cannot work, so nothing was executed: %v", c.name, err)
+	if c.misconfigured != nil {
+		return client.Call{}, c.cannotWork(c.misconfigured)
 	}
 	namespace, subject, err := c.caller(ctx)
 	if err != nil {
@@ -95,7 +108,7 @@ func (c *call) operation(ctx context.Context, key string) (client.Call, error) {
 	if !ok {
 		return client.Call{}, refusal(reasonMisconfigured, "the request of %s is a %T and no protobuf message, so it cannot be told from others; nothing was executed", c.name, c.req)
 	}
-	arguments, err := fingerprint.Message(msg, c.arguments...)
+	arguments, err := fingerprint.Message(c.withoutKey(msg), c.arguments...)
 	if err != nil {
 		return client.Call{}, refusal(reasonArgumentsInvalid, "the request cannot be told from others; nothing was executed: %v", err)
 	}
@@ -110,38 +123,49 @@ func (c *call) once(ctx context.Context, op client.Call) (any, error) {
 	var resp any
 	var failed error
 	ran := false
-	out, err := client.Do(ctx, c.client, op, func(ctx context.Context, _ *client.Claim) (proto.Message, error) {
+	run := func(ctx context.Context, cl *client.Claim) (proto.Message, error) {
 		ran = true
+		outcome := OutcomeExecuted
+		defer func() { mark(ctx, outcome, op.Key, cl.FirstClaimedAt) }() // of a panic too, which is answered outside
 		if resp, failed = c.handler(ctx, c.req); failed != nil {
-			return nil, c.classified(failed)
+			err := c.classified(failed)
+			if client.IsNotExecuted(err) {
+				outcome = OutcomeNotExecuted
+			}
+			return nil, err
 		}
-		msg, _ := resp.(proto.Message) // what is none completes the operation without a result
-		return msg, nil
-	}, c.options()...)
+		return c.result(resp), nil
+	}
+	out, err := client.Do(ctx, c.client, op, run, c.options(client.ClaimTimeout(c.claimTimeout), client.NoWait())...)
+	if c.wait > 0 && !ran && errors.As(err, new(*client.InProgress)) {
+		out, err = client.Do(ctx, c.client, op, run, c.options(client.ClaimTimeout(c.wait))...)
+	}
 	switch lost := new(client.ClaimLost); {
 	case !ran:
 		return c.earlier(ctx, op, out, err)
 	case failed != nil:
-		outcome := OutcomeExecuted
-		if client.IsNotExecuted(c.classified(failed)) {
-			outcome = OutcomeNotExecuted
-		}
-		mark(ctx, outcome, op.Key, out.FirstClaimedAt)
 		return nil, failed
 	case errors.As(err, &lost):
 		return nil, refuse(ctx, detailed(reasonClaimLost, "it was executed, but its claim was lost before that was reported, so somebody else may have executed it too; ask again under the same key for the answer that counts: "+lost.Error(),
 			map[string]string{"key": op.Key, "method": op.Method}))
 	}
-	mark(ctx, OutcomeExecuted, op.Key, out.FirstClaimedAt)
 	return resp, nil
 }
 
-// options are those of the call's Do.
-func (c *call) options() []client.DoOption {
-	opts := []client.DoOption{client.ClaimTimeout(c.claimTimeout + c.wait)}
-	if c.wait == 0 {
-		opts = append(opts, client.NoWait())
+// result is what a response is stored as. A nil one is sent as an empty message. What is
+// no message completes the operation without a result.
+func (m *method) result(resp any) proto.Message {
+	if resp == nil {
+		if mt, err := protoregistry.GlobalTypes.FindMessageByName(m.output); err == nil {
+			return mt.New().Interface()
+		}
 	}
+	msg, _ := resp.(proto.Message)
+	return msg
+}
+
+// options are those of a Do of the call, and how it claims.
+func (c *call) options(opts ...client.DoOption) []client.DoOption {
 	if !c.attached {
 		opts = append(opts, client.Detached())
 	}

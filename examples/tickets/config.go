@@ -17,7 +17,7 @@ import (
 type config struct {
 	onced, listen string
 	readyFile     string
-	delay         time.Duration
+	delay, wait   time.Duration
 }
 
 // parse reads the command line, or prints what can stand in it and returns
@@ -30,6 +30,7 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	flags.StringVar(&c.listen, "listen", "127.0.0.1:7444", "`address` for gRPC; port 0 takes a free one")
 	flags.StringVar(&c.readyFile, "ready-file", "", "write {grpc, pid} as JSON to this `file` when serving; removed at the end")
 	flags.DurationVar(&c.delay, "delay", 0, "`time` between an effect and the end of its call, to try out what happens then")
+	flags.DurationVar(&c.wait, "wait", 0, "how much `time` a call waits for one that is being executed under its key, instead of being ABORTED")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		flags.SetOutput(stdout)
@@ -46,8 +47,8 @@ func (c config) check(rest []string) error {
 	if len(rest) > 0 {
 		return fmt.Errorf("%q is not expected; everything is said by flags", rest[0])
 	}
-	if c.delay < 0 {
-		return fmt.Errorf("--delay %v must not be negative", c.delay)
+	if c.delay < 0 || c.wait < 0 {
+		return fmt.Errorf("--delay %v and --wait %v must not be negative", c.delay, c.wait)
 	}
 	return errors.Join(checkAddress("--onced", c.onced), checkAddress("--listen", c.listen))
 }

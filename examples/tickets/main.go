@@ -83,7 +83,7 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 	defer conn.Close()
 	onced := client.New(conn, client.WithNamespace("tickets"), client.WithLogger(log))
 
-	server, err := newServer(onced, &tickets{log: log, delay: cfg.delay}, log)
+	server, err := newServer(onced, &tickets{log: log, delay: cfg.delay}, cfg.wait, log)
 	if err != nil {
 		return err
 	}
@@ -120,12 +120,12 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 }
 
 // newServer makes the server of the tool, with the guard in it.
-func newServer(onced *client.Client, tool ticketsv1.TicketsServer, log *slog.Logger) (*grpc.Server, error) {
+func newServer(onced *client.Client, tool ticketsv1.TicketsServer, wait time.Duration, log *slog.Logger) (*grpc.Server, error) {
 	// onced: this program does not ask who calls, so that it can be tried on one machine:
 	// whoever knows a key gets its answer. A real service authenticates in an interceptor
 	// before the guard, and gives WithSubject, and WithNamespace if it has several
 	// tenants, a function that takes from the context whom that has found.
-	guard := oncegrpc.NewGuard(onced, oncegrpc.WithLogger(log), oncegrpc.WithoutAuthentication())
+	guard := oncegrpc.NewGuard(onced, oncegrpc.WithLogger(log), oncegrpc.WithWait(wait), oncegrpc.WithoutAuthentication())
 
 	server := grpc.NewServer(
 		grpc.ChainUnaryInterceptor(guard.UnaryServerInterceptor()), // onced: after authentication

@@ -41,7 +41,7 @@ func newRigOf(t *testing.T, wrap func(*tickets) ticketsv1.TicketsServer) *rig {
 	t.Helper()
 	r := &rig{t: t, onced: oncetest.New(t), log: &logBuffer{}}
 	log := slog.New(slog.NewTextHandler(r.log, nil))
-	server, err := newServer(r.onced.Client(client.WithNamespace("tickets")), wrap(&tickets{log: log}), log)
+	server, err := newServer(r.onced.Client(client.WithNamespace("tickets")), wrap(&tickets{log: log}), 0, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// binaries is where TestMain built onced and once.
+// binaries is where TestMain built onced, once and tickets.
 var binaries string
 
 func TestMain(m *testing.M) {
@@ -31,7 +31,7 @@ func runMain(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	binaries = dir
-	if err := build(dir, "../../cmd/..."); err != nil {
+	if err := build(dir, "../../cmd/...", "../../examples/tickets"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -38,7 +38,7 @@ type ready struct {
 	Generation uint64 `json:"generation"`
 }
 
-// process is a running onced.
+// process is a running server: an onced, or a tool.
 type process struct {
 	ready
 	t         testing.TB
@@ -100,9 +100,16 @@ func serveWith(t testing.TB, program string, env []string, dir string, args ...s
 // flag that stands twice the last one counts.
 func launch(t testing.TB, cmd *exec.Cmd, args ...string) *process {
 	t.Helper()
-	s := &process{t: t, cmd: cmd, readyFile: filepath.Join(t.TempDir(), "ready.json"), log: &lockedBuffer{}, exited: make(chan struct{})}
-	cmd.Args = append(cmd.Args, "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--ready-file", s.readyFile)
+	cmd.Args = append(cmd.Args, "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0")
 	cmd.Args = append(cmd.Args, args...)
+	return start(t, cmd)
+}
+
+// start starts a server of any kind and waits until it serves.
+func start(t testing.TB, cmd *exec.Cmd) *process {
+	t.Helper()
+	s := &process{t: t, cmd: cmd, readyFile: filepath.Join(t.TempDir(), "ready.json"), log: &lockedBuffer{}, exited: make(chan struct{})}
+	cmd.Args = append(cmd.Args, "--ready-file", s.readyFile)
 	cmd.Stdout, cmd.Stderr = s.log, s.log
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
