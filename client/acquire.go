@@ -263,7 +263,7 @@ func (a *acquisition) withdraw(ctx context.Context) {
 		answer, err := attempt(ctx, a.c, withdrawTry, a.c.stub.Claim, req)
 		if err != nil {
 			a.c.log.WarnContext(ctx, "a claim was given up unanswered; if it was granted, it lapses",
-				"key", a.call.Key, "method", a.call.Method, "error", err)
+				"namespace", a.c.namespaceOf(a.call), "key", a.call.Key, "method", a.call.Method, "error", err)
 			return
 		}
 		switch outcome := answer.GetOutcome(); {

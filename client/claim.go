@@ -73,7 +73,7 @@ func (c *Client) hold(ctx context.Context, call *Call, g grant) *Claim {
 func (cl *Claim) lose(err error) {
 	lost := cl.lostTo(err)
 	if cl.ctx.Err() == nil {
-		cl.c.log.ErrorContext(cl.ctx, "a claim was lost while its function runs", "key", cl.Key, "method", cl.Method, "attempt", cl.Attempt, "error", lost)
+		cl.c.log.ErrorContext(cl.ctx, "a claim was lost while its function runs", "namespace", cl.Namespace, "key", cl.Key, "method", cl.Method, "attempt", cl.Attempt, "error", lost)
 	}
 	cl.cancel(lost)
 }

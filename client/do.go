@@ -116,6 +116,7 @@ func Do[T any](ctx context.Context, c *Client, call Call, fn func(context.Contex
 	if err := c.nested(ctx, &call); err != nil {
 		return Outcome[T]{}, err
 	}
+	call.Namespace = c.namespaceOf(&call)
 	p, err := c.pending.begin(&call)
 	if err != nil {
 		return Outcome[T]{}, err

@@ -125,7 +125,7 @@ func (a *acquisition) find(ctx context.Context, g grant) finding {
 		level = slog.LevelWarn
 	}
 	a.c.log.Log(ctx, level, "an unresolved operation was asked about",
-		"key", cl.Key, "method", cl.Method, "attempt", cl.Attempt, "verdict", v.kind.String(), "why", v.why)
+		"namespace", cl.Namespace, "key", cl.Key, "method", cl.Method, "attempt", cl.Attempt, "verdict", v.kind.String(), "why", v.why)
 
 	r := v.report(cl)
 	if v.kind == stillUnknown {

@@ -83,7 +83,7 @@ func (cl *Claim) keep(ctx context.Context, t term) {
 		case lostBy(err):
 			return
 		default:
-			cl.c.log.WarnContext(ctx, "a claim could not be renewed", "key", cl.Key, "method", cl.Method, "attempt", cl.Attempt, "error", err)
+			cl.c.log.WarnContext(ctx, "a claim could not be renewed", "namespace", cl.Namespace, "key", cl.Key, "method", cl.Method, "attempt", cl.Attempt, "error", err)
 			t.renewal = time.Now().Add(cl.lease / 3)
 		}
 	}

@@ -151,11 +151,13 @@ func TestNamespaceOfNestedCalls(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		_, err = client.Do(r.Context(), r.Client, in("", "k"), func(ctx context.Context, _ *client.Claim) (string, error) {
-			out, err := client.Do(ctx, r.Client, in(client.DefaultNamespace, "k"), r.once("no"))
-			return out.Value, err
-		})
-		says(t, err, "would wait for itself")
+		for _, names := range [][2]string{{"", client.DefaultNamespace}, {client.DefaultNamespace, ""}, {"", ""}} {
+			_, err = client.Do(r.Context(), r.Client, in(names[0], "own"), func(ctx context.Context, _ *client.Claim) (string, error) {
+				_, err := client.Do(ctx, r.Client, in(names[1], "own"), r.once("no"), client.NoWait())
+				return "", client.NotExecuted(err)
+			})
+			says(t, err, "would wait for itself")
+		}
 		r.ran(1)
 		if client.ClaimFromContext(r.Context()) != nil {
 			t.Error("there is a claim where nothing runs")

@@ -21,9 +21,9 @@ const (
 
 // Pending is an operation that this client still has to do with.
 type Pending struct {
-	Key, Method string
-	Stage       Stage
-	Since       time.Time // when its call began
+	Namespace, Key, Method string
+	Stage                  Stage
+	Since                  time.Time // when its call began
 }
 
 // pendingSet holds what a client must not be closed over. It is safe for
@@ -60,7 +60,7 @@ func (s *pendingSet) begin(call *Call) (*pending, error) {
 		return nil, ErrClosed
 	}
 	p := &pending{set: s, users: 1, Pending: Pending{
-		Key: call.Key, Method: call.Method, Stage: StageClaiming, Since: time.Now(),
+		Namespace: call.Namespace, Key: call.Key, Method: call.Method, Stage: StageClaiming, Since: time.Now(),
 	}}
 	s.entries = append(s.entries, p)
 	return p, nil
@@ -127,7 +127,7 @@ func (c *Client) Close(ctx context.Context) []Pending {
 		case <-changed:
 		case <-ctx.Done():
 			for _, p := range left {
-				c.log.Warn("closed over a pending operation", "key", p.Key, "method", p.Method, "stage", p.Stage, "since", p.Since)
+				c.log.Warn("closed over a pending operation", "namespace", p.Namespace, "key", p.Key, "method", p.Method, "stage", p.Stage, "since", p.Since)
 			}
 			return left
 		}

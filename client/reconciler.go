@@ -248,7 +248,10 @@ func tooEarly(op *oncedv1.Operation, policy *oncedv1.Policy, at *timestamppb.Tim
 // reconcile takes one operation over, if it may be, and finds out what became of it.
 func (r *Reconciler) reconcile(ctx context.Context, op *oncedv1.OperationDetails, how Reconciliation) {
 	c, o := r.Client, op.GetOperation()
-	call := Call{Key: o.GetRef().GetKey(), Method: o.GetRef().GetMethod(), Subject: op.GetSubject(), KeyTime: moment(op.GetKeyTime())}
+	call := Call{
+		Namespace: o.GetRef().GetNamespace(), Key: o.GetRef().GetKey(), Method: o.GetRef().GetMethod(),
+		Subject: op.GetSubject(), KeyTime: moment(op.GetKeyTime()),
+	}
 	for _, f := range op.GetFingerprints() {
 		if f, err := onced.ParseFingerprint(f); err == nil {
 			call.Fingerprints = append(call.Fingerprints, f)
@@ -279,7 +282,7 @@ func (c *Client) surviving(ask ReconcileFunc) ReconcileFunc {
 		defer func() {
 			if p := recover(); p != nil {
 				c.log.ErrorContext(ctx, "a function that asks about an operation has panicked",
-					"key", cl.Key, "method", cl.Method, "attempt", cl.Attempt, "panic", p, "stack", string(debug.Stack()))
+					"namespace", cl.Namespace, "key", cl.Key, "method", cl.Method, "attempt", cl.Attempt, "panic", p, "stack", string(debug.Stack()))
 				v = StillUnknown(errors.New("asking has panicked"))
 			}
 		}()
@@ -297,5 +300,5 @@ func (a *acquisition) report(ctx context.Context, err error) {
 	if later || ctx.Err() != nil || errors.As(err, &failed) || errors.As(err, &busy) {
 		return
 	}
-	a.c.log.WarnContext(ctx, "an unresolved operation could not be taken over", "key", a.call.Key, "method", a.call.Method, "error", err)
+	a.c.log.WarnContext(ctx, "an unresolved operation could not be taken over", "namespace", a.c.namespaceOf(a.call), "key", a.call.Key, "method", a.call.Method, "error", err)
 }

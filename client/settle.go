@@ -106,7 +106,7 @@ func (c *Client) settle(ctx context.Context, p *pending, h holding, r report, af
 		defer after()
 		defer cancel()
 		if s.op, s.err = r.send(ctx); s.err != nil && !errors.Is(s.err, errDecided) {
-			c.log.Log(ctx, r.level, "a report was not accepted", "report", r.name, "key", h.ref.GetKey(), "method", h.ref.GetMethod(),
+			c.log.Log(ctx, r.level, "a report was not accepted", "report", r.name, "namespace", h.ref.GetNamespace(), "key", h.ref.GetKey(), "method", h.ref.GetMethod(),
 				"fence", h.fence, "gave_up", answerPending(s.err), "error", s.err)
 		}
 	}()

@@ -341,7 +341,7 @@ func TestCloseWaitsAndRefuses(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		left := r.Close(ctx)
-		want := []client.Pending{{Key: "k", Method: "m", Stage: client.StageExecuting, Since: start.Add(-time.Second)}}
+		want := []client.Pending{{Namespace: client.DefaultNamespace, Key: "k", Method: "m", Stage: client.StageExecuting, Since: start.Add(-time.Second)}}
 		if !slices.Equal(left, want) {
 			t.Errorf("left %+v, want %+v", left, want)
 		}

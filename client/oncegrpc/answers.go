@@ -102,8 +102,8 @@ func retryAfter(d time.Duration) protoadapt.MessageV1 {
 
 // refused is the status of a call whose handler did not run, because of an error of the
 // client.
-func (c *call) refused(ctx context.Context, key string, err error) error {
-	facts := map[string]string{"key": key, "method": c.name}
+func (c *call) refused(ctx context.Context, op client.Call, err error) error {
+	facts := map[string]string{"key": op.Key, "method": c.name}
 	with := func(more map[string]string) map[string]string {
 		maps.Copy(facts, more)
 		return facts
@@ -132,20 +132,20 @@ func (c *call) refused(ctx context.Context, key string, err error) error {
 		}), more...)
 	case errors.As(err, &mismatch):
 		return detailed(reason(mismatch.Reason), fmt.Sprintf("key %q of method %q was first used otherwise (%s); nothing was executed: repeat the first call as it was, or use a new key for a new intent",
-			key, c.name, mismatch.Reason), facts)
+			op.Key, c.name, mismatch.Reason), facts)
 	case errors.As(err, &unavailable):
 		return detailed(reasonResultUnavailable, unavailable.Error(), with(map[string]string{
 			"first_claim_time": stamp(unavailable.FirstClaimedAt), "size": strconv.FormatUint(unavailable.Size, 10),
 			"sha256": fmt.Sprintf("%x", unavailable.SHA256),
 		}))
 	}
-	return c.unclaimed(ctx, facts, err)
+	return c.unclaimed(ctx, op, facts, err)
 }
 
 // unclaimed is the status of a call for which onced gave no answer, or one that is not
 // about the caller. Only what the caller can do something about keeps its code and
 // message; the rest is for the service's own log.
-func (c *call) unclaimed(ctx context.Context, facts map[string]string, err error) error {
+func (c *call) unclaimed(ctx context.Context, op client.Call, facts map[string]string, err error) error {
 	code, r := status.Code(err), reasonUnavailable
 	var more []protoadapt.MessageV1
 	for _, d := range status.Convert(err).Details() {
@@ -165,7 +165,7 @@ func (c *call) unclaimed(ctx context.Context, facts map[string]string, err error
 		}
 	}
 	if r == reasonUnavailable {
-		c.log.WarnContext(ctx, "a call was refused because onced gave no right to execute it", "key", facts["key"], "method", c.name, "error", err)
+		c.log.WarnContext(ctx, "a call was refused because onced gave no right to execute it", "namespace", op.Namespace, "key", op.Key, "method", op.Method, "error", err)
 		return detailed(r, "the service could not make sure that this call is executed at most once, so nothing was executed: try again under the same key", facts, more...)
 	}
 	return detailed(r, status.Convert(err).Message(), facts, more...)

@@ -196,9 +196,9 @@ func (c *call) earlier(ctx context.Context, op client.Call, out client.Outcome[p
 		return nil, failureOf(c.method, failed)
 	case errors.As(err, &unavailable):
 		mark(ctx, OutcomeReplayed, op.Key, unavailable.FirstClaimedAt)
-		return nil, refuse(ctx, c.refused(ctx, op.Key, err))
+		return nil, refuse(ctx, c.refused(ctx, op, err))
 	case err != nil:
-		return nil, refuse(ctx, c.refused(ctx, op.Key, err))
+		return nil, refuse(ctx, c.refused(ctx, op, err))
 	}
 	resp := out.Value
 	if name := resp.ProtoReflect().Descriptor().FullName(); c.output != "" && name != c.output {
