@@ -134,7 +134,7 @@ func (o *operation) claimReleased(c ClaimRequest) (Plan, ClaimAnswer, error) {
 func (o *operation) claimLive(who standing) ClaimAnswer {
 	if who != presentHolder || o.r.Heard {
 		a := o.answer(OutcomeInProgress, who)
-		a.RetryAfter = max(leastRetryAfter, min(a.Operation.LeaseRemaining, greatestRetry))
+		a.RetryAfter = RetryAfter(a.Operation.LeaseRemaining)
 		return a
 	}
 	if o.r.ByTakeover {

@@ -22,6 +22,13 @@ const (
 	twinEntryLifetime  = 24 * time.Hour // after its last settlement, nothing unsettled
 )
 
+// RetryAfter is after how long it makes a difference to ask again about an operation in
+// progress, with so much left of its lease: at the latest after 30 s, since it may end
+// before, and not sooner than after 50 ms.
+func RetryAfter(leaseRemaining time.Duration) time.Duration {
+	return max(leastRetryAfter, min(leaseRemaining, greatestRetry))
+}
+
 // TakeoverPolicy says who may take over an unresolved operation.
 type TakeoverPolicy uint8
 

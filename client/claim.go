@@ -29,9 +29,9 @@ type Claim struct {
 	FirstClaimedAt time.Time
 
 	// TakenOver says that an earlier attempt may have had its effect. The function of
-	// [Do] sees it set only where the namespace's policy lets the operation be run
-	// again all the same (safe_to_rerun), a [ReconcileFunc] always. Attempt is 2 or
-	// more then.
+	// [Do] sees it set only where the operation may be run again all the same, by the
+	// namespace's policy (safe_to_rerun) or by [SafeToRerun]; a [ReconcileFunc] always.
+	// Attempt is 2 or more then.
 	TakenOver bool
 
 	c       *Client
@@ -98,8 +98,8 @@ func (cl *Claim) letGo() {
 }
 
 // Done is closed when the function must stop before its next effect: the claim is
-// lost, or the caller's context has ended. The context that the function was
-// given ends at the same time, with [*ClaimLost] as its cause if that is why.
+// lost, or, unless it is [Detached], the caller's context has ended. The context that the
+// function was given ends at the same time, with [*ClaimLost] as its cause if that is why.
 func (cl *Claim) Done() <-chan struct{} { return cl.ctx.Done() }
 
 // Child derives the key for a call that the operation makes to another service, and is

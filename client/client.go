@@ -124,6 +124,9 @@ func New(conn grpc.ClientConnInterface, opts ...Option) *Client {
 	return c
 }
 
+// Namespace is that of all operations that name none.
+func (c *Client) Namespace() string { return c.namespace }
+
 // Ref names an operation in the client's namespace.
 func (c *Client) Ref(key, method string) *oncedv1.OperationRef {
 	return &oncedv1.OperationRef{Namespace: c.namespace, Key: key, Method: method}

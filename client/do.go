@@ -50,12 +50,13 @@ func NoWait() DoOption { return func(o *doOptions) { o.noWait = true } }
 // Detached lets the function go on when the caller's context ends: its own context ends
 // with the claim alone. It is for callers who may leave, such as clients of a server,
 // when what was begun is better finished and kept for their next try. The values
-// of the context stay.
+// of the context stay, its deadline does not: fn bounds the time that it takes, because
+// while it runs the claim is renewed, and nobody else finds out or executes.
 func Detached() DoOption { return func(o *doOptions) { o.detached = true } }
 
 // ClaimTimeout bounds how long [Do] tries to get the operation's outcome or the right to
-// execute it, the waiting for somebody else included. It does not bound the function.
-// Zero, the default, leaves it to the context; a negative one is refused.
+// execute it, the waiting for somebody else included. It does not bound the function,
+// nor what [WithReconcile] asks; after that it begins anew. Zero, the default, leaves it to the context; a negative one is refused.
 func ClaimTimeout(d time.Duration) DoOption {
 	return func(o *doOptions) { o.claimTimeout = d }
 }
@@ -63,8 +64,8 @@ func ClaimTimeout(d time.Duration) DoOption {
 // SafeToRerun makes [Do] run its function although an earlier attempt may have had
 // its effect, because a second one changes nothing. It takes the operation over, as
 // the namespace's policy allows and after its reconcile_after, and waits for that as
-// [WithReconcile] does; the function sees [Claim.TakenOver]. An operation that was
-// contradicted, or whose history was lost, stays unresolved all the same. With
+// [WithReconcile] does; the function sees [Claim.TakenOver]. An operation that is seen to
+// be contradicted, or whose history was lost, stays unresolved all the same. With
 // WithReconcile, what that finds out decides.
 func SafeToRerun() DoOption { return func(o *doOptions) { o.safeToRerun = true } }
 
@@ -73,11 +74,12 @@ func SafeToRerun() DoOption { return func(o *doOptions) { o.safeToRerun = true }
 //
 // Do claims the operation, and waits while somebody else executes it, until ctx
 // ends. fn runs, in the goroutine of the caller, only under a grant: that no
-// earlier attempt can have had an effect, or that the namespace's policy lets the
-// operation be run again (then [Claim.TakenOver] is set). What has become of an
-// operation that is unresolved, [WithReconcile] finds out first. Its context ends with ctx
-// and when the claim is lost, then with [*ClaimLost] as cause; it must stop before
-// the next effect. The lease is renewed until the operation is settled.
+// earlier attempt can have had an effect, or that the namespace's policy or
+// [SafeToRerun] lets the operation be run again (then [Claim.TakenOver] is set). What
+// has become of an operation that is unresolved, [WithReconcile] finds out first. Its
+// context ends with ctx, unless it is [Detached], and when the claim is lost, then with
+// [*ClaimLost] as cause; it must stop before the next effect. The lease is renewed until
+// the operation is settled.
 //
 // What fn returns is reported, also after ctx has ended and after the lease has
 // ended, and in the background if that takes longer than 5 s, until the settle

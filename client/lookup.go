@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -16,13 +15,6 @@ import (
 // ErrNotClaimed is the error of [LookupOutcome] for an operation of which no attempt can
 // have had an effect: onced does not know it, although it would, or it was released.
 var ErrNotClaimed = errors.New("client: the operation is not known, or was released; nothing was claimed and nothing was executed")
-
-// Bounds of the time after which asking again makes a difference, as the server has
-// them for claims.
-const (
-	leastRetryAfter = 50 * time.Millisecond
-	mostRetryAfter  = 30 * time.Second
-)
 
 // LookupOutcome returns what [Do] would return for an operation without claiming it:
 // the replay, [*Failed], [*InProgress], [*Unresolved], [*ResultUnavailable] or
@@ -89,7 +81,7 @@ func known[T any](call *Call, op *oncedv1.Operation) (Outcome[T], error) {
 	case oncedv1.State_STATE_FAILED:
 		err = newFailed(call, op)
 	case oncedv1.State_STATE_PENDING:
-		after := min(max(op.GetLeaseRemaining().AsDuration(), leastRetryAfter), mostRetryAfter)
+		after := onced.RetryAfter(op.GetLeaseRemaining().AsDuration())
 		err = newInProgress(call, &oncedv1.ClaimResponse{Operation: op, RetryAfter: durationpb.New(after)})
 	case oncedv1.State_STATE_UNRESOLVED:
 		err = newUnresolved(call, op)

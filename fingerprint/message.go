@@ -41,7 +41,7 @@ import (
 // not UTF-8 are refused, unless the options leave them out. Time is linear in the
 // message, but for the sorting of map entries and unknown fields, and for what is in an
 // Any: that is parsed once for each Any around it, and takes its bytes as often, and
-// in the end what protobuf takes for it, up to some sixty times its bytes for a list of
+// in the end what protobuf takes for it, up to some 160 times its bytes for a list of
 // empty messages. Bound the size of requests by that. Message is safe for concurrent
 // use, and only reads m.
 func Message(m proto.Message, opts ...Option) (onced.Fingerprint, error) {

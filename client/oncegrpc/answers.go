@@ -151,7 +151,8 @@ func (c *call) unclaimed(ctx context.Context, op client.Call, facts map[string]s
 	for _, d := range status.Convert(err).Details() {
 		switch d := d.(type) {
 		case *errdetails.ErrorInfo:
-			if code == codes.FailedPrecondition && d.GetDomain() == errorDomain {
+			lost := d.GetReason() == string(onced.RefusedClaimLost) // the token, before anything was executed
+			if code == codes.FailedPrecondition && d.GetDomain() == errorDomain && !lost {
 				r = reason(d.GetReason())
 			}
 		case *errdetails.BadRequest:
@@ -163,6 +164,9 @@ func (c *call) unclaimed(ctx context.Context, op client.Call, facts map[string]s
 		case *errdetails.RetryInfo:
 			more = append(more, d)
 		}
+	}
+	if r == reasonUnavailable && ctx.Err() != nil { // the caller has left, which says nothing of onced
+		return status.FromContextError(ctx.Err()).Err()
 	}
 	if r == reasonUnavailable {
 		c.log.WarnContext(ctx, "a call was refused because onced gave no right to execute it", "namespace", op.Namespace, "key", op.Key, "method", op.Method, "error", err)

@@ -3,7 +3,6 @@ package oncegrpc
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -43,16 +42,19 @@ func WithStep(step string) grpc.CallOption { return stepOption{step: step} }
 //     either;
 //   - inside a guarded handler, or another function that [client.Do] runs, the
 //     [client.Claim.Child] of its operation for the step of [WithStep], or else for the
-//     method that is called: an execution that is tried again makes the same call, and
-//     two calls of one method without a step are one. The key that the handler itself was
-//     called with goes no further;
+//     name that the called method has in operations: an execution that is tried again
+//     makes the same call, and two calls of one method without a step are one. The key
+//     that the handler itself was called with goes no further: in copied metadata it is
+//     left out, in the key_field of a request that is passed on it is refused;
 //   - otherwise a new one. It is the same in all retries and hedges of gRPC itself, since
 //     they are below interceptors, but not in those of the caller: a caller that
-//     calls again needs WithKey.
+//     calls again needs WithKey. So does a call through an interceptor that retries and
+//     stands before this one: to this one each of its tries is a call of its own. Put
+//     this one first.
 func UnaryClientInterceptor() grpc.UnaryClientInterceptor {
 	known := &methods{}
 	return func(ctx context.Context, full string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		ctx, err := known.of(full).keyed(ctx, req, full, opts)
+		ctx, err := known.of(full).keyed(ctx, req, opts)
 		if err != nil {
 			return status.Errorf(codes.InvalidArgument, "oncegrpc: nothing was sent: %s", status.Convert(err).Message())
 		}
@@ -61,7 +63,7 @@ func UnaryClientInterceptor() grpc.UnaryClientInterceptor {
 }
 
 // keyed returns the context of a call with its key in the metadata.
-func (m *method) keyed(ctx context.Context, req any, full string, opts []grpc.CallOption) (context.Context, error) {
+func (m *method) keyed(ctx context.Context, req any, opts []grpc.CallOption) (context.Context, error) {
 	claim := client.ClaimFromContext(ctx)
 	ctx = withoutInbound(ctx, claim)
 	explicit, step := optionsOf(opts)
@@ -80,10 +82,12 @@ func (m *method) keyed(ctx context.Context, req any, full string, opts []grpc.Ca
 		if err := k.add(explicit.key); err != nil {
 			return nil, err
 		}
+	case k.given && claim != nil && inbound(ctx, claim, []string{k.key}): // in the request: the metadata has lost it
+		return nil, refusal(reasonKeyInvalid, "the request carries, in the field of the key, the key of the operation that makes the call: two callers of yours may use the same one; clear the field and the key is derived, or say WithKey")
 	case k.given: // it is sent in the header that can carry it
 	case claim != nil:
 		if step == "" {
-			step = strings.TrimPrefix(full, "/")
+			step = m.name // it stays when the method is renamed
 		}
 		if k.key, err = claim.Child(step); err != nil {
 			return nil, err
@@ -123,12 +127,18 @@ func withoutInbound(ctx context.Context, claim *client.Claim) context.Context {
 	if claim == nil || !ok {
 		return ctx
 	}
-	md, came := md.Copy(), incoming(ctx) // within a nested operation, the claim is not that of the handler
+	md = md.Copy()
 	for _, name := range []string{MetadataKey, MetadataKeyBin} {
-		values := md.Get(name)
-		if len(values) == 1 && values[0] == claim.Key || slices.Equal(values, came.Get(name)) {
+		if inbound(ctx, claim, md.Get(name)) {
 			delete(md, name)
 		}
 	}
 	return metadata.NewOutgoingContext(ctx, md)
+}
+
+// inbound tells whether keys are those that the handler itself was called with. Within a
+// nested operation the claim is not that of the handler.
+func inbound(ctx context.Context, claim *client.Claim, keys []string) bool {
+	came := incoming(ctx)
+	return slices.Equal(keys, []string{claim.Key}) || slices.Equal(keys, came.Get(MetadataKey)) || slices.Equal(keys, came.Get(MetadataKeyBin))
 }

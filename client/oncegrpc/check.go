@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
 	"google.golang.org/grpc"
@@ -26,7 +27,7 @@ func (g *Guard) Check(server *grpc.Server) (unguarded []string, err error) {
 	streams := false
 	names := map[string]*method{}
 	for _, service := range slices.Sorted(maps.Keys(services)) {
-		for _, info := range services[service].Methods {
+		for _, info := range slices.SortedFunc(slices.Values(services[service].Methods), byName) {
 			full := service + "/" + info.Name
 			m := g.methods.of(full)
 			streaming := info.IsClientStream || info.IsServerStream
@@ -58,6 +59,8 @@ func (g *Guard) Check(server *grpc.Server) (unguarded []string, err error) {
 	}
 	return unguarded, nil
 }
+
+func byName(a, b grpc.MethodInfo) int { return strings.Compare(a.Name, b.Name) }
 
 // metaOf describes a method to a selector.
 func metaOf(full string, info grpc.MethodInfo) interceptors.CallMeta {

@@ -9,8 +9,8 @@
 // It guards every method that is not NO_SIDE_EFFECTS in its .proto file, unless the
 // method option (onced.v1.guard) or [WithSelector] say otherwise. Its caller sends a key
 // in the metadata idempotency-key, or idempotency-key-bin where it is not printable ASCII,
-// or in a field of the request that the option names. Streams cannot be guarded and are
-// refused.
+// or in a field of the request that the option names. Streams cannot be guarded;
+// [Guard.StreamServerInterceptor] refuses those that would have to be.
 //
 // # Answers
 //
@@ -30,9 +30,12 @@
 //	PERMISSION_DENIED     SUBJECT_MISMATCH: it was first used for somebody else
 //	INVALID_ARGUMENT      KEY_REQUIRED, KEY_INVALID, KEY_AMBIGUOUS, KEY_NOT_GUARDED, ARGUMENTS_INVALID
 //	UNAVAILABLE           ONCED_UNAVAILABLE: onced cannot be reached or refuses; try again under the same key
+//	UNIMPLEMENTED         STREAM_NOT_GUARDED: the method streams and has side effects
+//	INTERNAL              GUARD_MISCONFIGURED: a mistake of the service
 //
 // and with headers, because it was executed:
 //
+//	FAILED_PRECONDITION   FAILED: it has failed for good, by a code that is not gRPC's
 //	FAILED_PRECONDITION   RESULT_UNAVAILABLE: the answer to an earlier try cannot be given any more
 //	FAILED_PRECONDITION   CLAIM_LOST: it was executed now, and maybe by somebody else too
 //

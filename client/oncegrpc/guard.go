@@ -56,12 +56,13 @@ type Option func(*Guard)
 // WithNamespace takes the namespace of each call from its authenticated caller, for a
 // service of several tenants: the same key of two tenants is two operations, and
 // neither learns of the other's. Without it all calls are in the client's namespace. An
-// empty one is refused.
+// empty one is refused, and so are null, undefined and the nil UUID, here and as subjects.
 func WithNamespace(f ContextFunc) Option { return func(g *Guard) { g.namespace = f } }
 
 // WithSubject takes the subject of each call, on whose behalf it is made, from its
 // authenticated caller. A key that was first used for one subject is refused to every
-// other. Empty means that there is none.
+// other, so who can guess keys can use them up for others: callers who do not trust each
+// other have namespaces of their own. Empty means that there is none.
 func WithSubject(f ContextFunc) Option { return func(g *Guard) { g.subject = f } }
 
 // WithoutAuthentication says that the callers are not authenticated: everybody who can
@@ -70,8 +71,8 @@ func WithSubject(f ContextFunc) Option { return func(g *Guard) { g.subject = f }
 // authenticated, the guard refuses every guarded call.
 func WithoutAuthentication() Option { return func(g *Guard) { g.unauthenticated = true } }
 
-// WithValidation has requests validated by the guard, guarded or not, instead of
-// by an interceptor outside. A request that is refused but was executed before, by an
+// WithValidation has the requests of unary calls validated by the guard, guarded or not,
+// instead of by an interceptor outside. A request that is refused but was executed before, by an
 // earlier release for example, still gets its answer; of any other nothing is stored.
 func WithValidation(f ValidateFunc) Option { return func(g *Guard) { g.validate = f } }
 
@@ -141,6 +142,7 @@ func refusesNobody(f ContextFunc) (refuses bool) {
 
 // caller tells the namespace and the subject of a call.
 func (g *Guard) caller(ctx context.Context) (namespace, subject string, err error) {
+	namespace = g.client.Namespace()
 	if g.namespace != nil {
 		if namespace, err = tell(ctx, g.namespace, onced.ValidateNamespace); err != nil {
 			return "", "", err
@@ -159,6 +161,9 @@ func tell(ctx context.Context, f ContextFunc, validate func(string) error) (stri
 	s, err := f(ctx)
 	if err != nil {
 		return "", orStatus(err, codes.PermissionDenied)
+	}
+	if onced.Placeholder(s) {
+		return "", status.Errorf(codes.PermissionDenied, "%q stands for nobody, so nothing was executed", s)
 	}
 	if err := validate(s); err != nil {
 		return "", status.Errorf(codes.PermissionDenied, "this caller cannot have an operation, so nothing was executed: %v", err)

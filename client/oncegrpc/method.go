@@ -175,7 +175,6 @@ func keyFieldOf(input protoreflect.MessageDescriptor, path string) ([]string, er
 		case last && (fd.Kind() != protoreflect.StringKind || fd.IsList()):
 			return nil, fmt.Errorf("key_field: %s must be a string, and not repeated", fd.FullName())
 		case last:
-			return names, nil
 		case fd.Message() == nil || fd.IsList() || fd.IsMap():
 			return nil, fmt.Errorf("key_field: %s must be a message, and not repeated", fd.FullName())
 		}
@@ -191,6 +190,9 @@ func replayedFieldOf(output protoreflect.MessageDescriptor, name string) (protor
 	fd := output.Fields().ByName(protoreflect.Name(name))
 	if fd == nil || fd.Kind() != protoreflect.BoolKind || fd.IsList() {
 		return "", fmt.Errorf("replayed_field: %s must have a bool field %q, not repeated", output.FullName(), name)
+	}
+	if o := fd.ContainingOneof(); o != nil && !o.IsSynthetic() {
+		return "", fmt.Errorf("replayed_field: %s is in the oneof %q, so setting it would clear the answer; move it out", fd.FullName(), o.Name())
 	}
 	return fd.Name(), nil
 }

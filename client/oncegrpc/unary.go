@@ -60,6 +60,9 @@ func (c *call) answer(ctx context.Context, s stance) (any, error) {
 	case !k.given:
 		return c.plain(ctx, c.unprotected)
 	}
+	if cl := client.ClaimFromContext(ctx); cl != nil && cl.Key == k.key && cl.Method == c.name {
+		return nil, refuse(ctx, client.NotExecuted(c.cannotWork(errTwice)))
+	}
 	op, err := c.operation(ctx, k.key)
 	if err != nil {
 		return nil, refuse(ctx, err)
@@ -71,6 +74,9 @@ func (c *call) answer(ctx context.Context, s stance) (any, error) {
 	}
 	return c.once(ctx, op)
 }
+
+// errTwice is what is wrong where a call comes to a guard from inside of one.
+var errTwice = errors.New("the call has passed a guard before, and would wait for itself: give the server one interceptor of a guard")
 
 // plain runs a handler without a guard.
 func (c *call) plain(ctx context.Context, handler grpc.UnaryHandler) (any, error) {
@@ -134,10 +140,17 @@ func (c *call) once(ctx context.Context, op client.Call) (any, error) {
 			}
 			return nil, err
 		}
-		return c.result(resp), nil
+		msg := c.result(resp)
+		if msg != nil && resp != nil {
+			msg = snapshot(msg)
+			resp = msg
+		}
+		return msg, nil
 	}
 	out, err := client.Do(ctx, c.client, op, run, c.options(client.ClaimTimeout(c.claimTimeout), client.NoWait())...)
 	if c.wait > 0 && !ran && errors.As(err, new(*client.InProgress)) {
+		// Only now is there anything to wait for: an onced that does not answer is not
+		// waited for as long.
 		out, err = client.Do(ctx, c.client, op, run, c.options(client.ClaimTimeout(c.wait))...)
 	}
 	switch lost := new(client.ClaimLost); {
@@ -150,6 +163,18 @@ func (c *call) once(ctx context.Context, op client.Call) (any, error) {
 			map[string]string{"key": op.Key, "method": op.Method}))
 	}
 	return resp, nil
+}
+
+// snapshot copies a response: it is sent when its report has been answered, and until
+// then the service may go on to change what the handler returned. What cannot be copied,
+// such as a nil pointer of some kinds, stays as it is.
+func snapshot(m proto.Message) (copied proto.Message) {
+	defer func() {
+		if recover() != nil {
+			copied = m
+		}
+	}()
+	return proto.Clone(m)
 }
 
 // result is what a response is stored as. A nil one is sent as an empty message. What is

@@ -47,8 +47,11 @@ func (c config) check(rest []string) error {
 	if len(rest) > 0 {
 		return fmt.Errorf("%q is not expected; everything is said by flags", rest[0])
 	}
-	if c.delay < 0 || c.wait < 0 {
-		return fmt.Errorf("--delay %v and --wait %v must not be negative", c.delay, c.wait)
+	if c.delay < 0 {
+		return fmt.Errorf("--delay %v must not be negative", c.delay)
+	}
+	if c.wait < 0 {
+		return fmt.Errorf("--wait %v must not be negative", c.wait)
 	}
 	return errors.Join(checkAddress("--onced", c.onced), checkAddress("--listen", c.listen))
 }
