@@ -142,7 +142,7 @@ func (cl *Claim) LastCheckpoint(dst any) (bool, error) {
 	if cl.earlier == nil {
 		return false, nil
 	}
-	if err := decodeInto(cl.earlier.GetPayload(), dst); err != nil {
+	if err := DecodePayload(cl.earlier.GetPayload(), dst); err != nil {
 		return true, fmt.Errorf("client: the checkpoint of %s cannot be decoded: %w", operation(cl.Key, cl.Method), err)
 	}
 	return true, nil

@@ -124,7 +124,7 @@ func New(conn grpc.ClientConnInterface, opts ...Option) *Client {
 	return c
 }
 
-// Namespace is that of all operations that name none.
+// Namespace is that of all calls that name none, as [WithNamespace] has set it.
 func (c *Client) Namespace() string { return c.namespace }
 
 // Ref names an operation in the client's namespace.

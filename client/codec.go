@@ -126,13 +126,13 @@ func decode[T any](p *oncedv1.Payload) (T, error) {
 	var v T
 	t := reflect.TypeFor[T]()
 	if mediaOf(t) != ContentTypeProto {
-		return v, decodeInto(p, &v)
+		return v, DecodePayload(p, &v)
 	}
 	m, err := newMessage(t, p)
 	if err != nil {
 		return v, err
 	}
-	if err := decodeInto(p, m); err != nil {
+	if err := DecodePayload(p, m); err != nil {
 		return v, err
 	}
 	v, ok := m.(T)
@@ -145,11 +145,7 @@ func decode[T any](p *oncedv1.Payload) (T, error) {
 // DecodePayload reads the payload of a stored result, of a failure's details or of a
 // checkpoint into what dst points at: a protobuf message, a *[]byte, a *string, or a
 // pointer that JSON can fill. What was encoded from another type is refused.
-func DecodePayload(p *oncedv1.Payload, dst any) error { return decodeInto(p, dst) }
-
-// decodeInto reads a payload into what dst points at: a protobuf message, a
-// *[]byte, a *string, or anything that JSON can fill.
-func decodeInto(p *oncedv1.Payload, dst any) error {
+func DecodePayload(p *oncedv1.Payload, dst any) error {
 	media, params, err := mime.ParseMediaType(p.GetContentType())
 	if err != nil {
 		return fmt.Errorf("content type %q: %w", p.GetContentType(), err)

@@ -56,7 +56,8 @@ func Detached() DoOption { return func(o *doOptions) { o.detached = true } }
 
 // ClaimTimeout bounds how long [Do] tries to get the operation's outcome or the right to
 // execute it, the waiting for somebody else included. It does not bound the function,
-// nor what [WithReconcile] asks; after that it begins anew. Zero, the default, leaves it to the context; a negative one is refused.
+// nor what [WithReconcile] asks; after that it begins anew. Zero, the default, leaves it
+// to the context; a negative one is refused.
 func ClaimTimeout(d time.Duration) DoOption {
 	return func(o *doOptions) { o.claimTimeout = d }
 }

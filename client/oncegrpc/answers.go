@@ -22,8 +22,9 @@ import (
 	"github.com/onced/onced/client"
 )
 
-// The metadata of answers. Those that were executed or are replayed have it in their
-// headers, the others in their trailers.
+// The metadata of answers for which a handler ran, now or for an earlier call. It is in
+// the headers, but in the trailers where the handler says that it had no effect, where it
+// failed unprotected, and where it has sent its headers itself. Refusals have none.
 const (
 	HeaderOutcome        = "onced-outcome"          // one of the Outcome constants
 	HeaderKey            = "onced-key"              // the key, where it is printable ASCII
@@ -42,7 +43,7 @@ const (
 // errorDomain is the domain of the ErrorInfo in a guard's refusals, as in onced's own.
 const errorDomain = "onced"
 
-// reason is that of an ErrorInfo.
+// reason is that of an ErrorInfo. Those of onced itself are handed on as they are.
 type reason string
 
 const (
@@ -191,8 +192,8 @@ func mark(ctx context.Context, outcome, key string, firstClaimed time.Time) {
 	}
 }
 
-// refuse gives a refusal as the answer. Unless it may be another one soon, the client's
-// retry policy is told not to try again.
+// refuse gives a refusal as the answer. But for UNAVAILABLE the client's retry policy is
+// told not to try again: it would change nothing, or come too soon.
 func refuse(ctx context.Context, err error) error {
 	if status.Code(err) != codes.Unavailable {
 		_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", "-1"))

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/onced/onced/client"
+	"github.com/onced/onced/client/oncetest"
 )
 
 // callingOn makes the handlers of a rig call a method of another one, with what f makes of
@@ -48,7 +49,7 @@ const toolsPay = toolsService + "/Pay"
 
 // A handler that is executed again makes the same calls.
 func TestChildKeysAreTheSameInTheNextExecution(t *testing.T) {
-	onced := newOnced(t)
+	onced := oncetest.New(t)
 	next, r := newCallerRig(t, onced), newRigOn(t, onced, nil)
 	first := true
 	r.handle(func(ctx context.Context, _ string, _ *dynamicpb.Message) (proto.Message, error) {
@@ -60,7 +61,7 @@ func TestChildKeysAreTheSameInTheNextExecution(t *testing.T) {
 		return a.resp, a.err
 	})
 	_ = r.send("Pay", request(), MetadataKey, "k")
-	wantOutcome(t, r.send("Pay", request(), MetadataKey, "k"), OutcomeExecuted)
+	r.send("Pay", request(), MetadataKey, "k").wantOutcome(t, OutcomeExecuted)
 	r.wantRuns(2)
 	next.wantRuns(1)
 	key := child(t, "default", "k", toolsPay, toolsPay)
@@ -69,7 +70,7 @@ func TestChildKeysAreTheSameInTheNextExecution(t *testing.T) {
 
 // The same when the second execution is a takeover, by another process.
 func TestChildKeysAreTheSameAfterATakeover(t *testing.T) {
-	onced := newOnced(t)
+	onced := oncetest.New(t)
 	next := newCallerRig(t, onced)
 	for _, outcome := range []error{errors.New("killed"), nil} {
 		r := newRigOn(t, onced, nil)
@@ -91,7 +92,7 @@ func TestChildKeysAreTheSameAfterATakeover(t *testing.T) {
 // The key of a call within a handler depends on all that names its operation, and on
 // the step.
 func TestChildKeysDiffer(t *testing.T) {
-	onced := newOnced(t)
+	onced := oncetest.New(t)
 	next := newCallerRig(t, onced)
 	r := newStaffedRig(t, onced, staff(), WithNamespace(tenantOf))
 	var want []string
@@ -114,7 +115,7 @@ func TestChildKeysDiffer(t *testing.T) {
 		}
 		r.callingOn(next, c.next, nil, opts...)
 		a := r.send(c.method, request(), "authorization", "Bearer "+c.token, MetadataKeyBin, c.key)
-		wantOutcome(t, a, OutcomeExecuted)
+		a.wantOutcome(t, OutcomeExecuted)
 		p := staff()[c.token]
 		name := toolsService + "/" + c.method
 		if c.method == "Renamed" {
@@ -131,7 +132,7 @@ func TestChildKeysDiffer(t *testing.T) {
 
 // Two calls of one method are one, unless steps tell them apart.
 func TestSteps(t *testing.T) {
-	onced := newOnced(t)
+	onced := oncetest.New(t)
 	next, r := newCallerRig(t, onced), newRigOn(t, onced, nil)
 	for method, steps := range map[string][]string{"Pay": {"", ""}, "Idempotent": {"charge", "fee"}, "Ignoring": {"charge", "charge"}} {
 		r.handle(func(ctx context.Context, _ string, _ *dynamicpb.Message) (proto.Message, error) {
@@ -147,7 +148,7 @@ func TestSteps(t *testing.T) {
 			return response(), nil
 		})
 		before := next.ran.Load()
-		wantOutcome(t, r.send(method, request(), MetadataKey, "k"), OutcomeExecuted)
+		r.send(method, request(), MetadataKey, "k").wantOutcome(t, OutcomeExecuted)
 		runs := int64(1)
 		if steps[0] != steps[1] {
 			runs = 2
@@ -160,7 +161,7 @@ func TestSteps(t *testing.T) {
 }
 
 func TestStepsThatCannotBeUsed(t *testing.T) {
-	onced := newOnced(t)
+	onced := oncetest.New(t)
 	next, r := newCallerRig(t, onced), newRigOn(t, onced, nil)
 	for _, step := range []string{"null", "undefined", "00000000-0000-0000-0000-000000000000"} {
 		r.callingOn(next, "Pay", nil, WithStep(step))
@@ -175,49 +176,35 @@ func TestStepsThatCannotBeUsed(t *testing.T) {
 // A handler that copies the metadata which it was called with does not give its own key
 // to those whom it calls.
 func TestInboundKeysGoNoFurther(t *testing.T) {
-	for name, pairs := range map[string][]string{
-		"text":             {MetadataKey, "k"},
-		"-bin":             {MetadataKeyBin, "ключ"},
-		"both":             {MetadataKey, "k", MetadataKeyBin, "k"},
-		"ASCII in -bin":    {MetadataKeyBin, "k"},
-		"not in the field": {MetadataKey, "k"},
+	for name, place := range map[string]func(key string) []string{
+		"text":          func(key string) []string { return []string{MetadataKey, key} },
+		"-bin":          func(key string) []string { return []string{MetadataKeyBin, "ключ" + key} },
+		"both":          func(key string) []string { return []string{MetadataKey, key, MetadataKeyBin, key} },
+		"ASCII in -bin": func(key string) []string { return []string{MetadataKeyBin, key} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			onced := newOnced(t)
+			onced := oncetest.New(t)
 			next, r := newCallerRig(t, onced), newRigOn(t, onced, nil)
 			for _, method := range []string{"Pay", "Field", "Read", "Off", "Optional"} {
 				r.callingOn(next, method, forwarding)
-				a := r.send("Field", request("account", method), append(pairs, "x", "y")...)
-				key := pairs[1]
-				if method != "Pay" { // the operation is known by now
-					key += method
-					a = r.send("Field", request("account", method), append(slices.Concat(pairs[:0], keyed(pairs, key)), "x", "y")...)
-				}
-				wantOutcome(t, a, OutcomeExecuted)
+				pairs := place("k" + method)
+				r.send("Field", request(), append(pairs, "x", "y")...).wantOutcome(t, OutcomeExecuted)
 				if md := next.wire.came; len(md) != 1 || !slices.Equal(md[0].Get("x"), []string{"y"}) {
 					t.Errorf("the rest of the metadata came as %v", md)
 				}
 				if method == "Read" || method == "Off" {
 					next.wantCame("")
 				} else {
-					next.wantCame(child(t, "default", key, toolsService+"/Field", toolsService+"/"+method))
+					next.wantCame(child(t, "default", pairs[1], toolsService+"/Field", toolsService+"/"+method))
 				}
 			}
 		})
 	}
 }
 
-// keyed is metadata with another key in it.
-func keyed(pairs []string, key string) (with []string) {
-	for i := 0; i < len(pairs); i += 2 {
-		with = append(with, pairs[i], key)
-	}
-	return with
-}
-
 // Nor where the handler makes the call within an operation of its own.
 func TestInboundKeysGoNoFurtherThanNestedOperations(t *testing.T) {
-	onced := newOnced(t)
+	onced := oncetest.New(t)
 	next, r := newCallerRig(t, onced), newRigOn(t, onced, nil)
 	r.handle(func(ctx context.Context, _ string, _ *dynamicpb.Message) (proto.Message, error) {
 		_, err := client.Do(ctx, r.client, client.Call{Key: "inner", Method: "step"}, func(ctx context.Context, _ *client.Claim) (string, error) {
@@ -225,28 +212,28 @@ func TestInboundKeysGoNoFurtherThanNestedOperations(t *testing.T) {
 		})
 		return response(), err
 	})
-	wantOutcome(t, r.send("Pay", request(), MetadataKey, "outer"), OutcomeExecuted)
+	r.send("Pay", request(), MetadataKey, "outer").wantOutcome(t, OutcomeExecuted)
 	next.wantCame(child(t, "default", "inner", "step", toolsPay))
 }
 
 // What a handler says explicitly is what is sent.
 func TestExplicitKeysInHandlers(t *testing.T) {
-	onced := newOnced(t)
+	onced := oncetest.New(t)
 	next, r := newCallerRig(t, onced), newRigOn(t, onced, nil)
 	r.callingOn(next, "Pay", forwarding, WithKey("mine"))
-	wantOutcome(t, r.send("Pay", request(), MetadataKey, "k1"), OutcomeExecuted)
+	r.send("Pay", request(), MetadataKey, "k1").wantOutcome(t, OutcomeExecuted)
 	r.callingOn(next, "Idempotent", func(ctx context.Context) context.Context {
 		return metadata.AppendToOutgoingContext(ctx, MetadataKey, "mine too")
 	})
-	wantOutcome(t, r.send("Pay", request(), MetadataKey, "k2"), OutcomeExecuted)
+	r.send("Pay", request(), MetadataKey, "k2").wantOutcome(t, OutcomeExecuted)
 	r.callingOn(next, "Idempotent", nil, WithKey("k3")) // its own key, on purpose
-	wantOutcome(t, r.send("Pay", request(), MetadataKey, "k3"), OutcomeExecuted)
+	r.send("Pay", request(), MetadataKey, "k3").wantOutcome(t, OutcomeExecuted)
 	next.wantCame(MetadataKey+": mine", MetadataKey+": mine too", MetadataKey+": k3")
 }
 
 // A handler that is not guarded has no operation: its calls have keys of their own.
 func TestUnguardedHandlersMintKeys(t *testing.T) {
-	onced := newOnced(t)
+	onced := oncetest.New(t)
 	next, r := newCallerRig(t, onced), newRigOn(t, onced, nil)
 	r.callingOn(next, "Pay", nil)
 	for _, method := range []string{"Off", "Off", "Read", "Optional"} {
@@ -263,7 +250,7 @@ func TestUnguardedHandlersMintKeys(t *testing.T) {
 // In a chain of services, trying the first one again executes nothing twice, however
 // often each of them is asked.
 func TestChainOfThreeServices(t *testing.T) {
-	onced := newOnced(t)
+	onced := oncetest.New(t)
 	third, second, first := newCallerRig(t, onced), newCallerRig(t, onced), newCallerRig(t, onced)
 	second.callingOn(third, "Pay", forwarding)
 	tries := 0
@@ -290,10 +277,10 @@ func TestChainOfThreeServices(t *testing.T) {
 
 // A failure of a callee is no word on the caller's own operation.
 func TestFailuresOfCalleesProveNothing(t *testing.T) {
-	onced := newOnced(t)
+	onced := oncetest.New(t)
 	next, r := newCallerRig(t, onced), newRigOn(t, onced, nil)
 	next.handle(func(context.Context, string, *dynamicpb.Message) (proto.Message, error) {
-		return nil, finalError(status.Error(codes.NotFound, "no such account"))
+		return nil, client.Final(status.Error(codes.NotFound, "no such account"))
 	})
 	r.callingOn(next, "Pay", nil)
 	if a := r.send("Pay", request(), MetadataKey, "k"); status.Code(a.err) != codes.NotFound {

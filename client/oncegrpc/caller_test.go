@@ -71,15 +71,14 @@ func (w *wire) keys() (keys []string) {
 type callerRig struct {
 	*rig
 	wire *wire
-	conn *grpc.ClientConn // with the interceptor, which retries what is UNAVAILABLE
+	conn *grpc.ClientConn // with the interceptor, and with retries of what is UNAVAILABLE
 }
 
 func newCallerRig(t *testing.T, onced *oncetest.Server, opts ...Option) *callerRig {
 	t.Helper()
 	w := &wire{}
 	r := &callerRig{newRigOn(t, onced, []grpc.UnaryServerInterceptor{w.intercept}, opts...), w, nil}
-	r.conn = r.dial(r.listener, grpc.WithUnaryInterceptor(UnaryClientInterceptor()), grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {
-		"maxAttempts": 4, "initialBackoff": "0.001s", "maxBackoff": "0.002s", "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`))
+	r.conn = r.dial(grpc.WithUnaryInterceptor(UnaryClientInterceptor()), grpc.WithDefaultServiceConfig(retryUnavailable))
 	t.Cleanup(func() { _ = r.conn.Close() })
 	return r
 }
@@ -111,15 +110,15 @@ func (r *callerRig) wantNotSent(a answer) {
 }
 
 func TestWithKey(t *testing.T) {
-	r := newCallerRig(t, newOnced(t))
+	r := newCallerRig(t, oncetest.New(t))
 	for _, key := range []string{"k", "a b", "~", strings.Repeat("k", 512)} {
-		wantOutcome(t, r.do("Pay", request(), WithKey(key)), OutcomeExecuted)
-		wantOutcome(t, r.do("Pay", request(), WithKey(key)), OutcomeReplayed)
+		r.do("Pay", request(), WithKey(key)).wantOutcome(t, OutcomeExecuted)
+		r.do("Pay", request(), WithKey(key)).wantOutcome(t, OutcomeReplayed)
 		r.wantCame(MetadataKey+": "+key, MetadataKey+": "+key)
 	}
 	for _, key := range []string{"ключ", "é", "\U0001f600", "k\u00a0y"} {
-		wantOutcome(t, r.do("Pay", request(), WithKey(key)), OutcomeExecuted)
-		wantOutcome(t, r.do("Pay", request(), WithKey(key)), OutcomeReplayed)
+		r.do("Pay", request(), WithKey(key)).wantOutcome(t, OutcomeExecuted)
+		r.do("Pay", request(), WithKey(key)).wantOutcome(t, OutcomeReplayed)
 		r.wantCame(MetadataKeyBin+": "+key, MetadataKeyBin+": "+key)
 	}
 	for _, keys := range []map[string]string{asciiKeys, binaryKeys} {
@@ -134,19 +133,19 @@ func TestWithKey(t *testing.T) {
 // A key that the caller gives goes to every method; what the server thinks of it is the
 // caller's to know.
 func TestWithKeyWhereNoneIsNeeded(t *testing.T) {
-	r := newCallerRig(t, newOnced(t))
-	wantOutcome(t, r.do("Read", request(), WithKey("k")), "")
-	wantRefused(t, r.do("Off", request(), WithKey("k")), codes.InvalidArgument, reasonKeyNotGuarded)
+	r := newCallerRig(t, oncetest.New(t))
+	r.do("Read", request(), WithKey("k")).wantOutcome(t, "")
+	r.do("Off", request(), WithKey("k")).wantRefused(t, codes.InvalidArgument, reasonKeyNotGuarded)
 	r.wantCame(MetadataKey+": k", MetadataKey+": k")
 }
 
 var uuid7 = regexp.MustCompile(`^idempotency-key: [0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 
 func TestMintedKeys(t *testing.T) {
-	r := newCallerRig(t, newOnced(t))
+	r := newCallerRig(t, oncetest.New(t))
 	var all []string
 	for _, method := range []string{"Pay", "Pay", "Optional", "ReadKeyed", "Idempotent", "Field", "NestedField"} {
-		wantOutcome(t, r.do(method, request()), OutcomeExecuted)
+		r.do(method, request()).wantOutcome(t, OutcomeExecuted)
 		all = append(all, r.wire.keys()...)
 	}
 	if len(all) != 7 || len(slices.Compact(slices.Sorted(slices.Values(all)))) != 7 {
@@ -158,7 +157,7 @@ func TestMintedKeys(t *testing.T) {
 		}
 	}
 	for _, method := range []string{"Read", "Off"} {
-		wantOutcome(t, r.do(method, request()), "")
+		r.do(method, request()).wantOutcome(t, "")
 		r.wantCame("")
 	}
 	if err := r.conn.Invoke(t.Context(), "/grpc.health.v1.Health/Check", request(), response()); status.Code(err) != codes.Unimplemented {
@@ -168,10 +167,10 @@ func TestMintedKeys(t *testing.T) {
 
 // gRPC's own retries of one call are tries of one intent.
 func TestMintedKeyIsKeptAcrossRetries(t *testing.T) {
-	r := newCallerRig(t, newOnced(t))
+	r := newCallerRig(t, oncetest.New(t))
 	r.wire.fail = 3
 	a := r.do("Pay", request())
-	wantOutcome(t, a, OutcomeExecuted)
+	a.wantOutcome(t, OutcomeExecuted)
 	keys := r.wire.keys()
 	if len(keys) != 4 || len(slices.Compact(keys)) != 1 || !uuid7.MatchString(keys[0]) {
 		t.Errorf("there came %q", keys)
@@ -184,7 +183,7 @@ func TestMintedKeyIsKeptAcrossRetries(t *testing.T) {
 		}
 		return response("id", "first"), nil
 	})
-	wantOutcome(t, r.do("Pay", request()), OutcomeExecuted)
+	r.do("Pay", request()).wantOutcome(t, OutcomeExecuted)
 	again := r.wire.keys()
 	if len(again) != 3 || len(slices.Compact(slices.Clone(again))) != 1 || again[0] == keys[0] {
 		t.Errorf("there came %q after %q", again, keys)
@@ -195,7 +194,7 @@ func TestMintedKeyIsKeptAcrossRetries(t *testing.T) {
 }
 
 func TestKeyInTheCallersMetadata(t *testing.T) {
-	r := newCallerRig(t, newOnced(t))
+	r := newCallerRig(t, oncetest.New(t))
 	for want, pairs := range map[string][]string{
 		MetadataKey + ": k1":      {MetadataKey, "k1"},
 		MetadataKey + ": k2":      {"Idempotency-Key", "k2"},
@@ -203,19 +202,19 @@ func TestKeyInTheCallersMetadata(t *testing.T) {
 		MetadataKeyBin + ": ключ": {MetadataKeyBin, "ключ"},
 		MetadataKeyBin + ": имя":  {MetadataKey, "имя"}, // gRPC would refuse it with INTERNAL
 	} {
-		wantOutcome(t, r.with(append(pairs, "x", "y"), "Pay", request("account", want)), OutcomeExecuted)
+		r.with(append(pairs, "x", "y"), "Pay", request("account", want)).wantOutcome(t, OutcomeExecuted)
 		if md := r.wire.came; len(md) != 1 || !slices.Equal(md[0].Get("x"), []string{"y"}) {
 			t.Errorf("%q: the rest of the metadata came as %v", want, md)
 		}
 		r.wantCame(want)
 	}
-	wantOutcome(t, r.with([]string{MetadataKey, "k5"}, "Pay", request(), WithKey("k5")), OutcomeExecuted)
-	wantOutcome(t, r.with([]string{MetadataKey, "k5", MetadataKeyBin, "k5"}, "Pay", request()), OutcomeReplayed)
+	r.with([]string{MetadataKey, "k5"}, "Pay", request(), WithKey("k5")).wantOutcome(t, OutcomeExecuted)
+	r.with([]string{MetadataKey, "k5", MetadataKeyBin, "k5"}, "Pay", request()).wantOutcome(t, OutcomeReplayed)
 	r.wantCame(MetadataKey+": k5", MetadataKey+": k5")
 }
 
 func TestKeysThatDisagree(t *testing.T) {
-	r := newCallerRig(t, newOnced(t))
+	r := newCallerRig(t, oncetest.New(t))
 	for _, a := range []answer{
 		r.with([]string{MetadataKey, "k1"}, "Pay", request(), WithKey("k2")),
 		r.with([]string{MetadataKeyBin, "k1"}, "Pay", request(), WithKey("k2")),
@@ -237,13 +236,13 @@ func TestKeysThatDisagree(t *testing.T) {
 }
 
 func TestKeyInTheCallersRequest(t *testing.T) {
-	r := newCallerRig(t, newOnced(t))
+	r := newCallerRig(t, oncetest.New(t))
 	for method, field := range map[string]string{"Field": "request_id", "NestedField": "header.request_id"} {
 		req := request(field, "k", "account", "a")
 		was := proto.CloneOf(req)
-		wantOutcome(t, r.do(method, req), OutcomeExecuted)
-		wantOutcome(t, r.do(method, req, WithKey("k")), OutcomeReplayed)
-		wantOutcome(t, r.do(method, request("account", "a"), WithKey("k")), OutcomeReplayed)
+		r.do(method, req).wantOutcome(t, OutcomeExecuted)
+		r.do(method, req, WithKey("k")).wantOutcome(t, OutcomeReplayed)
+		r.do(method, request("account", "a"), WithKey("k")).wantOutcome(t, OutcomeReplayed)
 		if !proto.Equal(req, was) {
 			t.Errorf("the caller's request became %v", req)
 		}
@@ -256,11 +255,11 @@ func TestKeyInTheCallersRequest(t *testing.T) {
 
 // The metadata and the options of a caller stay as they are.
 func TestCallersMetadataIsNotChanged(t *testing.T) {
-	r := newCallerRig(t, newOnced(t))
+	r := newCallerRig(t, oncetest.New(t))
 	md := metadata.Pairs("x", "y")
 	ctx := metadata.NewOutgoingContext(t.Context(), md)
 	for range 2 {
-		wantOutcome(t, invoke(ctx, r.conn, "Pay", request()), OutcomeExecuted)
+		invoke(ctx, r.conn, "Pay", request()).wantOutcome(t, OutcomeExecuted)
 	}
 	if len(md) != 1 {
 		t.Errorf("the metadata became %v", md)
@@ -285,7 +284,7 @@ func TestKeysForUnknownMethods(t *testing.T) {
 }
 
 func TestOptionsOfCallsAreTheLastOnes(t *testing.T) {
-	r := newCallerRig(t, newOnced(t))
-	wantOutcome(t, r.do("Pay", request(), WithKey("k1"), WithKey("k2"), WithStep("of no handler")), OutcomeExecuted)
+	r := newCallerRig(t, oncetest.New(t))
+	r.do("Pay", request(), WithKey("k1"), WithKey("k2"), WithStep("of no handler")).wantOutcome(t, OutcomeExecuted)
 	r.wantCame(MetadataKey + ": k2")
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	"github.com/onced/onced/client/oncetest"
 	oncedv1 "github.com/onced/onced/gen/onced/v1"
 )
 
@@ -31,7 +32,7 @@ func checked(t *testing.T, g *Guard, services map[string][]toolMethod) (unguarde
 
 // inUse is a guard whose interceptors were asked for.
 func inUse(t *testing.T, opts ...Option) *Guard {
-	g := NewGuard(newOnced(t).Client(), append([]Option{WithoutAuthentication()}, opts...)...)
+	g := NewGuard(oncetest.New(t).Client(), append([]Option{WithoutAuthentication()}, opts...)...)
 	g.UnaryServerInterceptor()
 	g.StreamServerInterceptor()
 	return g
@@ -91,7 +92,7 @@ func TestCheckOfAnEmptyServer(t *testing.T) {
 }
 
 func TestCheckOfInterceptorsNotInUse(t *testing.T) {
-	c := newOnced(t).Client()
+	c := oncetest.New(t).Client()
 	off := &oncedv1.Guard{Mode: oncedv1.Guard_MODE_OFF}
 	_, err := checked(t, NewGuard(c, WithoutAuthentication()), map[string][]toolMethod{"CheckUnused": {{name: "Pay"}}})
 	wantSaid(t, err, "UnaryServerInterceptor")
@@ -142,7 +143,7 @@ func TestCheckOfSharedNames(t *testing.T) {
 		{name: "Three", option: &oncedv1.Guard{Method: "shared", Mode: oncedv1.Guard_MODE_OFF}},
 		{name: "Two", option: named("shared")},
 	}
-	registerOdd("CheckShared", messageDesc("CheckSharedRequest", "id string"), methods, func(m toolMethod) string {
+	registerServiceOf("CheckShared", methods, messageDesc("CheckSharedRequest", "id string"), func(m toolMethod) string {
 		return map[string]string{"One": "Response", "Two": "Other", "Three": "Header"}[m.name]
 	})
 	server := grpc.NewServer()

@@ -19,13 +19,6 @@ import (
 	oncedv1 "github.com/onced/onced/gen/onced/v1"
 )
 
-// calling makes a call in the background; the channel has its answer.
-func (r *rig) calling(ctx context.Context, method, key string, req *dynamicpb.Message) <-chan answer {
-	got := make(chan answer, 1)
-	go func() { got <- r.call(ctx, method, key, req) }()
-	return got
-}
-
 // The claim is lost while the handler runs: its context ends, and says why. What it had
 // begun is unresolved.
 func TestR04_TheClaimIsLostWhileTheHandlerRuns(t *testing.T) {
@@ -63,7 +56,7 @@ func (r *rig) wantUnresolved(method, key string, attempt int) {
 	r.t.Helper()
 	ran := r.ran.Load()
 	a := r.call(r.t.Context(), method, key, request())
-	facts := wantInfo(r.t, a.err, codes.FailedPrecondition, reasonUnresolved)
+	facts := a.wantRefused(r.t, codes.FailedPrecondition, reasonUnresolved)
 	if facts["key"] != key || facts["method"] != toolsService+"/"+method || facts["attempt"] != string(rune('0'+attempt)) {
 		r.t.Errorf("the facts are %v", facts)
 	}
@@ -71,9 +64,6 @@ func (r *rig) wantUnresolved(method, key string, attempt int) {
 		if !strings.Contains(a.err.Error(), word) {
 			r.t.Errorf("it does not say %q: %v", word, a.err)
 		}
-	}
-	if got := a.trailer.Get("grpc-retry-pushback-ms"); len(got) != 1 || got[0] != "-1" || a.outcome() != "" {
-		r.t.Errorf("pushback %q, outcome %q", got, a.outcome())
 	}
 	r.wantRuns(ran)
 }

@@ -80,17 +80,6 @@ func wantReplay(t *testing.T, a answer) {
 	}
 }
 
-// wantInfo fails the test unless an error is a refusal of the guard for a reason, and
-// returns its facts.
-func wantInfo(t *testing.T, err error, code codes.Code, want reason) map[string]string {
-	t.Helper()
-	info, ok := infoOf(err)
-	if status.Code(err) != code || !ok || info.GetReason() != string(want) {
-		t.Errorf("got %v with %v, want %v %s", err, info, code, want)
-	}
-	return info.GetMetadata()
-}
-
 // leavers are callers that leave before the handler returns.
 func leavers() map[string]func(context.Context) (context.Context, context.CancelFunc, codes.Code) {
 	return map[string]func(context.Context) (context.Context, context.CancelFunc, codes.Code){

@@ -20,13 +20,16 @@
 // replayed with its code, message and details.
 //
 // What was not executed is answered without headers, so that a client's retry policy or
-// hedging may go on to another try. What is the guard's own answer has a
-// google.rpc.ErrorInfo of the domain "onced" in the details. Where another try is of no
-// use, grpc-retry-pushback-ms is -1:
+// hedging may go on to another try; a handler that says that it had no effect is
+// "not-executed" in the trailers. What is the guard's own answer has a
+// google.rpc.ErrorInfo of the domain "onced" in the details, and but for UNAVAILABLE a
+// grpc-retry-pushback-ms of -1, because a retry policy's next try would change nothing, or
+// come too soon:
 //
 //	ABORTED               IN_PROGRESS: somebody else executes it; RetryInfo says when to ask again
 //	FAILED_PRECONDITION   UNRESOLVED: an earlier try may have had its effect; nobody executes
-//	FAILED_PRECONDITION   FINGERPRINT_MISMATCH: the key was first used with another request
+//	FAILED_PRECONDITION   FINGERPRINT_MISMATCH, FINGERPRINT_SCHEME: the key was first used with another request
+//	FAILED_PRECONDITION   ATTEMPTS_EXHAUSTED, RECORD_UNREADABLE: only an operator can go on
 //	PERMISSION_DENIED     SUBJECT_MISMATCH: it was first used for somebody else
 //	INVALID_ARGUMENT      KEY_REQUIRED, KEY_INVALID, KEY_AMBIGUOUS, KEY_NOT_GUARDED, ARGUMENTS_INVALID
 //	UNAVAILABLE           ONCED_UNAVAILABLE: onced cannot be reached or refuses; try again under the same key

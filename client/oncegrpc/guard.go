@@ -72,8 +72,8 @@ func WithSubject(f ContextFunc) Option { return func(g *Guard) { g.subject = f }
 func WithoutAuthentication() Option { return func(g *Guard) { g.unauthenticated = true } }
 
 // WithValidation has the requests of unary calls validated by the guard, guarded or not,
-// instead of by an interceptor outside. A request that is refused but was executed before, by an
-// earlier release for example, still gets its answer; of any other nothing is stored.
+// instead of by an interceptor outside. A request that is refused but was executed before,
+// by an earlier release for example, still gets its answer; of any other nothing is stored.
 func WithValidation(f ValidateFunc) Option { return func(g *Guard) { g.validate = f } }
 
 // WithSelector guards only the methods that a matcher of go-grpc-middleware matches,

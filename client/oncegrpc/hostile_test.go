@@ -23,9 +23,7 @@ import (
 // A handler that passes its request on does not pass on its own key, which another
 // tenant may use too.
 func TestInboundKeysInRequestsGoNoFurther(t *testing.T) {
-	next := newRigOn(t, oncetest.New(t), nil)
-	conn := next.dial(next.listener, grpc.WithChainUnaryInterceptor(UnaryClientInterceptor()))
-	defer conn.Close()
+	next := newCallerRig(t, oncetest.New(t))
 	next.handle(func(context.Context, string, *dynamicpb.Message) (proto.Message, error) {
 		return response("id", []string{"", "of A", "of B"}[next.ran.Load()]), nil
 	})
@@ -36,7 +34,7 @@ func TestInboundKeysInRequestsGoNoFurther(t *testing.T) {
 		next.ran.Store(0)
 		r := newRigOn(t, oncetest.New(t), nil, WithNamespace(tenant))
 		r.handle(func(ctx context.Context, _ string, req *dynamicpb.Message) (proto.Message, error) {
-			a := invoke(ctx, conn, "Field", req, opts...)
+			a := invoke(ctx, next.conn, "Field", req, opts...)
 			return a.resp, a.err
 		})
 		of := func(tenant string) answer {
@@ -55,15 +53,12 @@ func TestInboundKeysInRequestsGoNoFurther(t *testing.T) {
 // A callee that was renamed, and keeps its name in operations, gets the same child keys.
 func TestChildKeysOfRenamedMethods(t *testing.T) {
 	s := oncetest.New(t)
-	next := newRigOn(t, s, nil)
-	conn := next.dial(next.listener, grpc.WithChainUnaryInterceptor(UnaryClientInterceptor()))
-	defer conn.Close()
-	r := newRigOn(t, s, nil)
+	next, r := newCallerRig(t, s), newRigOn(t, s, nil)
 	var want string
 	var got answer
 	r.handle(func(ctx context.Context, _ string, _ *dynamicpb.Message) (proto.Message, error) {
 		want, _ = client.ClaimFromContext(ctx).Child("tools.v0/OldName")
-		got = invoke(ctx, conn, "Renamed", request())
+		got = invoke(ctx, next.conn, "Renamed", request())
 		return got.resp, got.err
 	})
 	r.call(t.Context(), "Pay", "k", request())
@@ -106,9 +101,7 @@ func TestClaimsThatAreLostBeforeTheyAreGiven(t *testing.T) {
 	r := newRig(t)
 	r.guard.client = client.New(claimLost{})
 	a := r.call(t.Context(), "Pay", "k", request())
-	if info, _ := infoOf(a.err); info.GetReason() != string(reasonUnavailable) {
-		t.Errorf("got %v", a.err)
-	}
+	a.wantRefused(t, codes.Unavailable, reasonUnavailable)
 	r.wantRuns(0)
 }
 
@@ -138,10 +131,7 @@ func TestGuardInsideAGuard(t *testing.T) {
 	outer := NewGuard(s.Client(), WithoutAuthentication())
 	r := newRigOn(t, s, []grpc.UnaryServerInterceptor{outer.UnaryServerInterceptor()})
 	for range 2 {
-		a := r.call(t.Context(), "Pay", "k", request())
-		if info, _ := infoOf(a.err); info.GetReason() != string(reasonMisconfigured) {
-			t.Errorf("got %v", a.err)
-		}
+		wantInfo(t, r.call(t.Context(), "Pay", "k", request()).err, codes.Internal, reasonMisconfigured)
 	}
 	r.wantRuns(0)
 }

@@ -10,22 +10,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/onced/onced/client"
+	"github.com/onced/onced/client/oncetest"
 	oncedv1 "github.com/onced/onced/gen/onced/v1"
 )
-
-type details = oncedv1.OperationDetails
-
-func finalError(err error) error { return client.Final(err) }
-func notExecutedError(text string) error {
-	return client.NotExecuted(status.Error(codes.NotFound, text))
-}
-
-// infoFacts are the facts of a refusal.
-func infoFacts(err error) map[string]string {
-	info, _ := infoOf(err)
-	return info.GetMetadata()
-}
 
 func TestGuardsThatDoNotTellCallersApart(t *testing.T) {
 	constant := func(context.Context) (string, error) { return "acme", nil }
@@ -53,7 +40,7 @@ func TestGuardsThatDoNotTellCallersApart(t *testing.T) {
 		"said so, and a constant namespace too": {[]Option{WithoutAuthentication(), WithNamespace(constant)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newStaffedRig(t, newOnced(t), staff(), c.opts...)
+			r := newStaffedRig(t, oncetest.New(t), staff(), c.opts...)
 			_, err := r.guard.Check(r.server)
 			if says := err != nil && strings.Contains(err.Error(), "WithoutAuthentication"); says != c.refuse {
 				t.Errorf("Check: %v", err)
@@ -61,10 +48,10 @@ func TestGuardsThatDoNotTellCallersApart(t *testing.T) {
 			for _, method := range []string{"Pay", "Optional", "ReadKeyed", "Field"} {
 				a := r.as("a1", method, "k", request())
 				if !c.refuse {
-					wantOutcome(t, a, OutcomeExecuted)
+					a.wantOutcome(t, OutcomeExecuted)
 					continue
 				}
-				wantRefused(t, a, codes.Internal, reasonMisconfigured)
+				a.wantRefused(t, codes.Internal, reasonMisconfigured)
 				if !strings.Contains(a.err.Error(), "WithoutAuthentication") {
 					t.Errorf("it does not say what to do: %v", a.err)
 				}
@@ -72,8 +59,8 @@ func TestGuardsThatDoNotTellCallersApart(t *testing.T) {
 			if c.refuse {
 				r.wantNothing()
 				// There is nothing to replay to strangers.
-				wantOutcome(t, r.send("Read", request(), "authorization", "Bearer a1"), "")
-				wantOutcome(t, r.send("Off", request(), "authorization", "Bearer a1"), "")
+				r.send("Read", request(), "authorization", "Bearer a1").wantOutcome(t, "")
+				r.send("Off", request(), "authorization", "Bearer a1").wantOutcome(t, "")
 			}
 		})
 	}
@@ -86,7 +73,7 @@ func TestWhenCallersAreNamed(t *testing.T) {
 		asked++
 		return userOf(ctx)
 	}
-	r := newStaffedRig(t, newOnced(t), staff(), WithSubject(counting))
+	r := newStaffedRig(t, oncetest.New(t), staff(), WithSubject(counting))
 	if asked != 1 {
 		t.Errorf("NewGuard asked %d times", asked)
 	}
@@ -116,12 +103,12 @@ func TestAuthenticationInsideTheGuard(t *testing.T) {
 
 // One guard may serve several servers, and one onced several guards.
 func TestOneGuardForSeveralServers(t *testing.T) {
-	onced := newOnced(t)
+	onced := oncetest.New(t)
 	first := newStaffedRig(t, onced, staff(), WithSubject(userOf))
 	second := newStaffedRig(t, onced, staff(), WithSubject(userOf))
-	wantOutcome(t, first.as("a1", "Pay", "k", request()), OutcomeExecuted)
-	wantOutcome(t, second.as("a1", "Pay", "k", request()), OutcomeReplayed)
-	wantRefused(t, second.as("b", "Pay", "k", request()), codes.PermissionDenied, "SUBJECT_MISMATCH")
+	first.as("a1", "Pay", "k", request()).wantOutcome(t, OutcomeExecuted)
+	second.as("a1", "Pay", "k", request()).wantOutcome(t, OutcomeReplayed)
+	second.as("b", "Pay", "k", request()).wantRefused(t, codes.PermissionDenied, "SUBJECT_MISMATCH")
 	second.wantRuns(0)
 	for range 2 {
 		server := grpc.NewServer(grpc.UnaryInterceptor(first.guard.UnaryServerInterceptor()))
@@ -129,7 +116,7 @@ func TestOneGuardForSeveralServers(t *testing.T) {
 			t.Errorf("Check: %q, %v", unguarded, err)
 		}
 	}
-	if subjects := first.stored("default"); len(subjects) != 1 || slices.ContainsFunc(subjects, func(op *details) bool { return op.GetSubject() != "alice" }) {
+	if subjects := first.stored("default"); len(subjects) != 1 || slices.ContainsFunc(subjects, func(op *oncedv1.OperationDetails) bool { return op.GetSubject() != "alice" }) {
 		t.Errorf("stored: %v", subjects)
 	}
 }

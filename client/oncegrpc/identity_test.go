@@ -14,7 +14,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	"github.com/onced/onced/client"
 	"github.com/onced/onced/client/oncetest"
+	oncedv1 "github.com/onced/onced/gen/onced/v1"
 )
 
 // principal is who authentication has found to call.
@@ -93,25 +95,25 @@ func wantSecretKept(t *testing.T, a answer, secrets ...string) {
 }
 
 func TestTenantsAreApart(t *testing.T) {
-	r := newStaffedRig(t, newOnced(t), staff(), WithNamespace(tenantOf))
+	r := newStaffedRig(t, oncetest.New(t), staff(), WithNamespace(tenantOf))
 	r.handle(func(ctx context.Context, _ string, _ *dynamicpb.Message) (proto.Message, error) {
 		tenant, err := tenantOf(ctx)
 		return response("id", "of "+tenant), err
 	})
 	for token, want := range map[string]string{"a1": "of acme", "g": "of globex"} {
 		a := r.as(token, "Pay", "1", request("account", token))
-		wantOutcome(t, a, OutcomeExecuted)
+		a.wantOutcome(t, OutcomeExecuted)
 		if got := text(a.resp, "id"); got != want {
 			t.Errorf("%s got %q", token, got)
 		}
 	}
 	r.wantRuns(2)
 	again := r.as("g", "Pay", "1", request("account", "g"))
-	wantOutcome(t, again, OutcomeReplayed)
+	again.wantOutcome(t, OutcomeReplayed)
 	if text(again.resp, "id") != "of globex" {
 		t.Errorf("globex got %v", again.resp)
 	}
-	wantOutcome(t, r.as("b", "Pay", "1", request("account", "a1")), OutcomeReplayed) // the same tenant, and no subject
+	r.as("b", "Pay", "1", request("account", "a1")).wantOutcome(t, OutcomeReplayed) // the same tenant, and no subject
 	if len(r.stored("acme")) != 1 || len(r.stored("globex")) != 1 || len(r.stored("default")) != 0 {
 		t.Errorf("stored: %v, %v, %v", r.stored("acme"), r.stored("globex"), r.stored("default"))
 	}
@@ -119,30 +121,30 @@ func TestTenantsAreApart(t *testing.T) {
 
 // What a caller writes does not choose its namespace or subject.
 func TestMetadataIsNoIdentity(t *testing.T) {
-	r := newStaffedRig(t, newOnced(t), staff(), WithNamespace(tenantOf), WithSubject(userOf))
+	r := newStaffedRig(t, oncetest.New(t), staff(), WithNamespace(tenantOf), WithSubject(userOf))
 	for _, name := range []string{"namespace", "onced-namespace", "tenant", "x-tenant", "subject", "onced-subject", "x-user"} {
-		wantOutcome(t, r.send("Pay", request("account", name), "authorization", "Bearer g", MetadataKey, name, name, "acme"), OutcomeExecuted)
+		r.send("Pay", request("account", name), "authorization", "Bearer g", MetadataKey, name, name, "acme").wantOutcome(t, OutcomeExecuted)
 	}
-	if ops := r.stored("globex"); len(ops) != 7 || slices.ContainsFunc(ops, func(op *details) bool { return op.GetSubject() != "gina" }) {
+	if ops := r.stored("globex"); len(ops) != 7 || slices.ContainsFunc(ops, func(op *oncedv1.OperationDetails) bool { return op.GetSubject() != "gina" }) {
 		t.Errorf("stored: %v", ops)
 	}
 }
 
 func TestSubjects(t *testing.T) {
-	r := newStaffedRig(t, newOnced(t), staff(), WithNamespace(tenantOf), WithSubject(userOf))
+	r := newStaffedRig(t, oncetest.New(t), staff(), WithNamespace(tenantOf), WithSubject(userOf))
 	r.handle(func(context.Context, string, *dynamicpb.Message) (proto.Message, error) {
 		return response("id", "SECRET"), nil
 	})
-	wantOutcome(t, r.as("a1", "Pay", "k", request("account", "a")), OutcomeExecuted)
+	r.as("a1", "Pay", "k", request("account", "a")).wantOutcome(t, OutcomeExecuted)
 	for _, req := range []*dynamicpb.Message{request("account", "a"), request("account", "other")} {
 		a := r.as("b", "Pay", "k", req)
-		wantRefused(t, a, codes.PermissionDenied, "SUBJECT_MISMATCH")
+		a.wantRefused(t, codes.PermissionDenied, "SUBJECT_MISMATCH")
 		wantSecretKept(t, a, "SECRET", "alice", "acme", "process-1", "COMPLETED", "attempt")
 	}
 	r.wantRuns(1)
 	// A credential is not who it stands for.
-	wantOutcome(t, r.as("a2", "Pay", "k", request("account", "a")), OutcomeReplayed)
-	wantOutcome(t, r.as("g", "Pay", "k", request("account", "a")), OutcomeExecuted)
+	r.as("a2", "Pay", "k", request("account", "a")).wantOutcome(t, OutcomeReplayed)
+	r.as("g", "Pay", "k", request("account", "a")).wantOutcome(t, OutcomeExecuted)
 	if got := r.stored("acme")[0].GetSubject(); got != "alice" {
 		t.Errorf("the subject is %q", got)
 	}
@@ -151,20 +153,19 @@ func TestSubjects(t *testing.T) {
 // A subject mismatch answers the same whatever became of the operation.
 func TestSubjectMismatchDisclosesNoState(t *testing.T) {
 	for name, outcome := range map[string]error{
-		"completed": nil, "failed": finalError(status.Error(codes.NotFound, "SECRET")), "unresolved": errors.New("SECRET"), "released": notExecutedError("SECRET"),
+		"completed": nil, "failed": client.Final(status.Error(codes.NotFound, "SECRET")), "unresolved": errors.New("SECRET"), "released": client.NotExecuted(status.Error(codes.NotFound, "SECRET")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newStaffedRig(t, newOnced(t), staff(), WithSubject(userOf))
+			r := newStaffedRig(t, oncetest.New(t), staff(), WithSubject(userOf))
 			r.handle(func(context.Context, string, *dynamicpb.Message) (proto.Message, error) {
 				return response("id", "SECRET"), outcome
 			})
 			_ = r.as("a1", "Pay", "k", request())
 			a := r.as("b", "Pay", "k", request())
-			wantRefused(t, a, codes.PermissionDenied, "SUBJECT_MISMATCH")
-			wantSecretKept(t, a, "SECRET", "alice", "process-1", "first_claim_time")
-			if got := len(infoFacts(a.err)); got != 2 {
-				t.Errorf("it tells %v", infoFacts(a.err))
+			if facts := a.wantRefused(t, codes.PermissionDenied, "SUBJECT_MISMATCH"); len(facts) != 2 {
+				t.Errorf("it tells %v", facts)
 			}
+			wantSecretKept(t, a, "SECRET", "alice", "process-1", "first_claim_time")
 			r.wantRuns(1)
 		})
 	}
@@ -174,12 +175,12 @@ func TestSubjectMismatchDisclosesNoState(t *testing.T) {
 func TestAbsentSubject(t *testing.T) {
 	known := staff()
 	known["system"] = principal{"acme", ""}
-	r := newStaffedRig(t, newOnced(t), known, WithSubject(userOf))
-	wantOutcome(t, r.as("a1", "Pay", "k1", request()), OutcomeExecuted)
-	wantRefused(t, r.as("system", "Pay", "k1", request()), codes.PermissionDenied, "SUBJECT_MISMATCH")
-	wantOutcome(t, r.as("system", "Pay", "k2", request()), OutcomeExecuted)
-	wantOutcome(t, r.as("system", "Pay", "k2", request()), OutcomeReplayed)
-	wantRefused(t, r.as("a1", "Pay", "k2", request()), codes.PermissionDenied, "SUBJECT_MISMATCH")
+	r := newStaffedRig(t, oncetest.New(t), known, WithSubject(userOf))
+	r.as("a1", "Pay", "k1", request()).wantOutcome(t, OutcomeExecuted)
+	r.as("system", "Pay", "k1", request()).wantRefused(t, codes.PermissionDenied, "SUBJECT_MISMATCH")
+	r.as("system", "Pay", "k2", request()).wantOutcome(t, OutcomeExecuted)
+	r.as("system", "Pay", "k2", request()).wantOutcome(t, OutcomeReplayed)
+	r.as("a1", "Pay", "k2", request()).wantRefused(t, codes.PermissionDenied, "SUBJECT_MISMATCH")
 	r.wantRuns(2)
 }
 
@@ -210,7 +211,7 @@ func TestCallersThatCannotBeNamed(t *testing.T) {
 		"a subject without bound":   {[]Option{WithSubject(returning(strings.Repeat("s", 257)))}, codes.PermissionDenied, "subject"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newStaffedRig(t, newOnced(t), staff(), c.opts...)
+			r := newStaffedRig(t, oncetest.New(t), staff(), c.opts...)
 			for _, method := range []string{"Pay", "Optional", "ReadKeyed"} {
 				a := r.as("a1", method, "k", request())
 				if status.Code(a.err) != c.code || !strings.Contains(a.err.Error(), c.says) {
@@ -239,17 +240,17 @@ func (*okError) GRPCStatus() *status.Status { return status.New(codes.OK, "") }
 // A caller who may no longer call gets no stored answer either.
 func TestRevokedCallersGetNoReplays(t *testing.T) {
 	known := staff()
-	r := newStaffedRig(t, newOnced(t), known, WithNamespace(tenantOf), WithSubject(userOf))
+	r := newStaffedRig(t, oncetest.New(t), known, WithNamespace(tenantOf), WithSubject(userOf))
 	r.handle(func(context.Context, string, *dynamicpb.Message) (proto.Message, error) {
 		return response("id", "SECRET"), nil
 	})
-	wantOutcome(t, r.as("a1", "Pay", "k", request()), OutcomeExecuted)
+	r.as("a1", "Pay", "k", request()).wantOutcome(t, OutcomeExecuted)
 	delete(known, "a1")
 	a := r.as("a1", "Pay", "k", request())
 	if status.Code(a.err) != codes.Unauthenticated {
 		t.Errorf("got %v", a.err)
 	}
 	wantSecretKept(t, a, "SECRET", HeaderOutcome)
-	wantOutcome(t, r.as("a2", "Pay", "k", request()), OutcomeReplayed)
+	r.as("a2", "Pay", "k", request()).wantOutcome(t, OutcomeReplayed)
 	r.wantRuns(1)
 }

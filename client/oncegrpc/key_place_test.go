@@ -48,7 +48,7 @@ func TestOneKeyInEveryPlace(t *testing.T) {
 					}
 					return r.send(method, req, p.pairs...)
 				}
-				wantOutcome(t, send(first), OutcomeExecuted)
+				send(first).wantOutcome(t, OutcomeExecuted)
 				for _, again := range places {
 					if a := send(again); a.err != nil || a.outcome() != OutcomeReplayed {
 						t.Errorf("again in %s: %q, %v", again.name, a.outcome(), a.err)
@@ -71,9 +71,9 @@ func TestMessageAroundTheKey(t *testing.T) {
 	empty.Mutable(requestDesc.Fields().ByName("header"))
 	unknown := request("account", "a", "header.request_id", "k")
 	unknown.Mutable(requestDesc.Fields().ByName("header")).Message().SetUnknown([]byte{0x10, 1}) // field 2 = 1
-	wantOutcome(t, r.send("NestedField", bare, MetadataKey, "k"), OutcomeExecuted)
-	wantOutcome(t, r.send("NestedField", empty, MetadataKey, "k"), OutcomeReplayed)
-	wantRefused(t, r.send("NestedField", unknown, MetadataKey, "k"), codes.FailedPrecondition, "FINGERPRINT_MISMATCH")
+	r.send("NestedField", bare, MetadataKey, "k").wantOutcome(t, OutcomeExecuted)
+	r.send("NestedField", empty, MetadataKey, "k").wantOutcome(t, OutcomeReplayed)
+	r.send("NestedField", unknown, MetadataKey, "k").wantRefused(t, codes.FailedPrecondition, "FINGERPRINT_MISMATCH")
 	if unknown.Mutable(requestDesc.Fields().ByName("header")).Message().Get(requestDesc.Fields().ByName("header").Message().Fields().ByName("request_id")).String() != "k" {
 		t.Error("the request was changed")
 	}
@@ -90,7 +90,7 @@ func TestHandlersSeeTheKeyField(t *testing.T) {
 	})
 	for method, field := range map[string]string{"Field": "request_id", "NestedField": "header.request_id"} {
 		req := request("account", "a", field, "key-"+method)
-		wantOutcome(t, r.send(method, req), OutcomeExecuted)
+		r.send(method, req).wantOutcome(t, OutcomeExecuted)
 		if got := seen[len(seen)-1]; got != req.String() {
 			t.Errorf("%s: the handler saw %s instead of %s", method, got, req)
 		}
@@ -100,9 +100,9 @@ func TestHandlersSeeTheKeyField(t *testing.T) {
 // A field of the key that was not declared to be one is an ordinary argument.
 func TestUndeclaredKeyField(t *testing.T) {
 	r := newRig(t)
-	wantRefused(t, r.send("Pay", request("request_id", "k")), codes.InvalidArgument, reasonKeyRequired)
-	wantOutcome(t, r.send("Pay", request("request_id", "k1"), MetadataKey, "k2"), OutcomeExecuted)
-	wantRefused(t, r.send("Pay", request("request_id", "k3"), MetadataKey, "k2"), codes.FailedPrecondition, "FINGERPRINT_MISMATCH")
+	r.send("Pay", request("request_id", "k")).wantRefused(t, codes.InvalidArgument, reasonKeyRequired)
+	r.send("Pay", request("request_id", "k1"), MetadataKey, "k2").wantOutcome(t, OutcomeExecuted)
+	r.send("Pay", request("request_id", "k3"), MetadataKey, "k2").wantRefused(t, codes.FailedPrecondition, "FINGERPRINT_MISMATCH")
 	r.wantRuns(1)
 }
 
@@ -207,7 +207,7 @@ func TestKeysOnTheWire(t *testing.T) {
 					t.Errorf("stored under %q", key)
 				}
 			}
-			wantOutcome(t, r.send("Pay", request("account", "a"), MetadataKeyBin, key), OutcomeReplayed)
+			r.send("Pay", request("account", "a"), MetadataKeyBin, key).wantOutcome(t, OutcomeReplayed)
 		})
 	}
 }

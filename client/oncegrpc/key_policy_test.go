@@ -18,10 +18,10 @@ func fromKeys(p *onced.Policy) { p.KeyTimeRequired, p.KeyTimeFromKey = true, tru
 
 func TestNamespaceThatReadsKeyTimes(t *testing.T) {
 	r := newCallerRig(t, oncetest.New(t, oncetest.WithPolicy(fromKeys)))
-	wantOutcome(t, r.do("Pay", request()), OutcomeExecuted) // a minted key tells its time
+	r.do("Pay", request()).wantOutcome(t, OutcomeExecuted) // a minted key tells its time
 	r.wire.keys()
 	a := r.send("Pay", request(), MetadataKey, "order-1")
-	wantRefused(t, a, codes.InvalidArgument, reasonArgumentsInvalid)
+	a.wantRefused(t, codes.InvalidArgument, reasonArgumentsInvalid)
 	if !strings.Contains(a.err.Error(), "key_time") {
 		t.Errorf("it says %v", a.err)
 	}
@@ -33,7 +33,7 @@ func TestKeyOlderThanMemory(t *testing.T) {
 	onced := oncetest.New(t, oncetest.WithPolicy(fromKeys))
 	r := newRigOn(t, onced, nil)
 	key := client.NewKey()
-	wantOutcome(t, r.send("Pay", request(), MetadataKey, key), OutcomeExecuted)
+	r.send("Pay", request(), MetadataKey, key).wantOutcome(t, OutcomeExecuted)
 	onced.Advance(31 * 24 * time.Hour)
 	for range 2 {
 		r.send("Pay", request(), MetadataKey, key).wantUnresolved(t, "HISTORY_LOST")
@@ -46,10 +46,10 @@ func TestKeyOlderThanMemory(t *testing.T) {
 func TestLeaseThatTheNamespaceRefuses(t *testing.T) {
 	r := newRigOn(t, oncetest.New(t, oncetest.WithPolicy(func(p *onced.Policy) { p.MaxLease = time.Minute })), nil)
 	a := r.send("Leased", request(), MetadataKey, "k")
-	wantRefused(t, a, codes.Internal, reasonMisconfigured)
+	a.wantRefused(t, codes.Internal, reasonMisconfigured)
 	if !strings.Contains(a.err.Error(), "lease") {
 		t.Errorf("it says %v", a.err)
 	}
 	r.wantNothing()
-	wantOutcome(t, r.send("Pay", request(), MetadataKey, "k"), OutcomeExecuted)
+	r.send("Pay", request(), MetadataKey, "k").wantOutcome(t, OutcomeExecuted)
 }

@@ -8,66 +8,13 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/onced/onced"
 	"github.com/onced/onced/client"
-	oncedv1 "github.com/onced/onced/gen/onced/v1"
 )
-
-// send calls a method with metadata, in pairs of name and value.
-func (r *rig) send(method string, req *dynamicpb.Message, pairs ...string) answer {
-	return invoke(metadata.NewOutgoingContext(r.t.Context(), metadata.Pairs(pairs...)), r.conn, method, req)
-}
-
-// wantRefused fails the test unless the answer is this refusal, as a client's retry
-// policy needs it.
-func wantRefused(t *testing.T, a answer, code codes.Code, why reason) {
-	t.Helper()
-	a.wantRefused(t, code, string(why))
-	if a.outcome() != "" {
-		t.Errorf("a refusal says that its outcome is %q", a.outcome())
-	}
-}
-
-// wantOutcome fails the test unless the call succeeded in this way.
-func wantOutcome(t *testing.T, a answer, outcome string) {
-	t.Helper()
-	if a.err != nil || a.outcome() != outcome {
-		t.Errorf("got outcome %q and error %v, want %q", a.outcome(), a.err, outcome)
-	}
-}
-
-// stored lists the operations of a namespace.
-func (r *rig) stored(namespace string) []*oncedv1.OperationDetails {
-	r.t.Helper()
-	list, err := oncedv1.NewOperatorServiceClient(r.onced.Conn()).ListOperations(r.t.Context(), &oncedv1.ListOperationsRequest{Namespace: namespace, PageSize: 1000})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return list.GetOperations()
-}
-
-// storedKeys are the keys of the operations of the default namespace.
-func (r *rig) storedKeys() (keys []string) {
-	r.t.Helper()
-	for _, op := range r.stored("default") {
-		keys = append(keys, op.GetOperation().GetRef().GetKey())
-	}
-	return keys
-}
-
-// wantNothing fails the test if anything was executed or stored.
-func (r *rig) wantNothing() {
-	r.t.Helper()
-	r.wantRuns(0)
-	if keys := r.storedKeys(); len(keys) != 0 {
-		r.t.Errorf("stored: %q", keys)
-	}
-}
 
 // guardedMethods take keys, each in its own way.
 var guardedMethods = []string{"Pay", "Idempotent", "ReadKeyed", "Optional", "Field", "NestedField", "Ignoring", "Identified", "Flagged", "Renamed", "Leased"}
@@ -91,13 +38,13 @@ func TestKeysThatCannotBeUsed(t *testing.T) {
 	for _, method := range guardedMethods {
 		for name, key := range asciiKeys {
 			t.Run(method+"/"+name, func(t *testing.T) {
-				wantRefused(t, r.send(method, request(), MetadataKey, key), codes.InvalidArgument, reasonKeyInvalid)
-				wantRefused(t, r.send(method, request(), MetadataKeyBin, key), codes.InvalidArgument, reasonKeyInvalid)
+				r.send(method, request(), MetadataKey, key).wantRefused(t, codes.InvalidArgument, reasonKeyInvalid)
+				r.send(method, request(), MetadataKeyBin, key).wantRefused(t, codes.InvalidArgument, reasonKeyInvalid)
 			})
 		}
 		for name, key := range binaryKeys {
 			t.Run(method+"/"+name, func(t *testing.T) {
-				wantRefused(t, r.send(method, request(), MetadataKeyBin, key), codes.InvalidArgument, reasonKeyInvalid)
+				r.send(method, request(), MetadataKeyBin, key).wantRefused(t, codes.InvalidArgument, reasonKeyInvalid)
 			})
 		}
 	}
@@ -113,13 +60,13 @@ func TestKeysInFieldsThatCannotBeUsed(t *testing.T) {
 				continue
 			}
 			t.Run(method+"/"+name, func(t *testing.T) {
-				wantRefused(t, r.send(method, request(field, key)), codes.InvalidArgument, reasonKeyInvalid)
-				wantRefused(t, r.send(method, request(field, key), MetadataKeyBin, key), codes.InvalidArgument, reasonKeyInvalid)
+				r.send(method, request(field, key)).wantRefused(t, codes.InvalidArgument, reasonKeyInvalid)
+				r.send(method, request(field, key), MetadataKeyBin, key).wantRefused(t, codes.InvalidArgument, reasonKeyInvalid)
 			})
 		}
 		for _, name := range []string{"tab", "NUL", "a C1 control", "no-break space before"} {
 			t.Run(method+"/"+name, func(t *testing.T) {
-				wantRefused(t, r.send(method, request(field, binaryKeys[name])), codes.InvalidArgument, reasonKeyInvalid)
+				r.send(method, request(field, binaryKeys[name])).wantRefused(t, codes.InvalidArgument, reasonKeyInvalid)
 			})
 		}
 	}
@@ -133,7 +80,7 @@ func TestNoKey(t *testing.T) {
 			continue
 		}
 		a := r.send(method, request("account", "a"))
-		wantRefused(t, a, codes.InvalidArgument, reasonKeyRequired)
+		a.wantRefused(t, codes.InvalidArgument, reasonKeyRequired)
 		if text := status.Convert(a.err).Message(); !strings.Contains(text, MetadataKey) || strings.Contains(text, "field") != strings.HasSuffix(method, "Field") {
 			t.Errorf("%s: the caller is told %q", method, text)
 		}
@@ -152,8 +99,8 @@ func TestKeysOfEveryLength(t *testing.T) {
 			pairs[0] = MetadataKey
 		}
 		first, again := r.send("Pay", request("amount", i), pairs...), r.send("Pay", request("amount", i), pairs...)
-		wantOutcome(t, first, OutcomeExecuted)
-		wantOutcome(t, again, OutcomeReplayed)
+		first.wantOutcome(t, OutcomeExecuted)
+		again.wantOutcome(t, OutcomeReplayed)
 		for _, a := range []answer{first, again} {
 			name, _ := metadataOf(HeaderKey, HeaderKeyBin, key)
 			if got := a.header.Get(name); !slices.Equal(got, []string{key}) || len(a.header.Get(HeaderKey))+len(a.header.Get(HeaderKeyBin)) != 1 {
@@ -172,9 +119,9 @@ func TestKeysThatDiffer(t *testing.T) {
 	r := newRig(t)
 	keys := []string{"K", "k", "order-1", "order-10", "abc", `"abc"`, "a:b", "a", "é", "e\u0301", "k1,k2", "k1"}
 	for _, key := range keys {
-		wantOutcome(t, r.send("Pay", request(), MetadataKeyBin, key), OutcomeExecuted)
+		r.send("Pay", request(), MetadataKeyBin, key).wantOutcome(t, OutcomeExecuted)
 	}
-	wantOutcome(t, r.send("Idempotent", request(), MetadataKey, "k"), OutcomeExecuted)
+	r.send("Idempotent", request(), MetadataKey, "k").wantOutcome(t, OutcomeExecuted)
 	r.wantRuns(int64(len(keys) + 1))
 }
 
@@ -196,17 +143,17 @@ func TestSeveralKeys(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, method := range guardedMethods {
-				wantRefused(t, r.send(method, request(), pairs...), codes.InvalidArgument, reasonKeyAmbiguous)
+				r.send(method, request(), pairs...).wantRefused(t, codes.InvalidArgument, reasonKeyAmbiguous)
 			}
-			wantRefused(t, r.send("Off", request(), pairs...), codes.InvalidArgument, reasonKeyNotGuarded)
-			wantRefused(t, r.send("Field", request("request_id", "k"), pairs...), codes.InvalidArgument, reasonKeyAmbiguous)
+			r.send("Off", request(), pairs...).wantRefused(t, codes.InvalidArgument, reasonKeyNotGuarded)
+			r.send("Field", request("request_id", "k"), pairs...).wantRefused(t, codes.InvalidArgument, reasonKeyAmbiguous)
 		})
 	}
 	for method, field := range map[string]string{"Field": "request_id", "NestedField": "header.request_id"} {
-		wantRefused(t, r.send(method, request(field, "k2"), MetadataKey, "k1"), codes.InvalidArgument, reasonKeyAmbiguous)
-		wantRefused(t, r.send(method, request(field, "k2"), MetadataKeyBin, "k1"), codes.InvalidArgument, reasonKeyAmbiguous)
-		wantRefused(t, r.send(method, request(field, "k"), MetadataKey, ""), codes.InvalidArgument, reasonKeyAmbiguous)
-		wantRefused(t, r.send(method, request(field, "k"), MetadataKey, "k", MetadataKeyBin, "k2"), codes.InvalidArgument, reasonKeyAmbiguous)
+		r.send(method, request(field, "k2"), MetadataKey, "k1").wantRefused(t, codes.InvalidArgument, reasonKeyAmbiguous)
+		r.send(method, request(field, "k2"), MetadataKeyBin, "k1").wantRefused(t, codes.InvalidArgument, reasonKeyAmbiguous)
+		r.send(method, request(field, "k"), MetadataKey, "").wantRefused(t, codes.InvalidArgument, reasonKeyAmbiguous)
+		r.send(method, request(field, "k"), MetadataKey, "k", MetadataKeyBin, "k2").wantRefused(t, codes.InvalidArgument, reasonKeyAmbiguous)
 	}
 	r.wantNothing()
 }
@@ -228,7 +175,7 @@ func TestReadOnlyMethodsIgnoreKeys(t *testing.T) {
 	} {
 		n++
 		a := r.send("Read", request(), pairs...)
-		wantOutcome(t, a, "")
+		a.wantOutcome(t, "")
 		if len(a.header.Get(HeaderKey))+len(a.header.Get(HeaderKeyBin)) != 0 {
 			t.Errorf("%q: the answer speaks of a key: %v", pairs, a.header)
 		}
@@ -246,13 +193,13 @@ func TestUnguardedMethodsRefuseKeys(t *testing.T) {
 	for _, keys := range []map[string]string{asciiKeys, binaryKeys, {"a good one": "k"}} {
 		for name, key := range keys {
 			t.Run(name, func(t *testing.T) {
-				wantRefused(t, r.send("Off", request(), MetadataKeyBin, key), codes.InvalidArgument, reasonKeyNotGuarded)
+				r.send("Off", request(), MetadataKeyBin, key).wantRefused(t, codes.InvalidArgument, reasonKeyNotGuarded)
 			})
 		}
 	}
 	r.wantNothing()
 	for n := range int64(2) {
-		wantOutcome(t, r.send("Off", request()), "")
+		r.send("Off", request()).wantOutcome(t, "")
 		r.wantRuns(n + 1)
 	}
 }
@@ -261,7 +208,7 @@ func TestOptionalKeys(t *testing.T) {
 	r := newRig(t)
 	for n := range int64(2) {
 		a := r.send("Optional", request())
-		wantOutcome(t, a, OutcomeUnprotected)
+		a.wantOutcome(t, OutcomeUnprotected)
 		if len(a.header.Get(HeaderOutcome)) != 1 || len(a.header.Get(HeaderKey)) != 0 || len(a.header.Get(HeaderFirstClaimTime)) != 0 {
 			t.Errorf("an unprotected answer says %v", a.header)
 		}
@@ -270,8 +217,8 @@ func TestOptionalKeys(t *testing.T) {
 	if keys := r.storedKeys(); len(keys) != 0 {
 		t.Errorf("stored: %q", keys)
 	}
-	wantOutcome(t, r.send("Optional", request(), MetadataKey, "k"), OutcomeExecuted)
-	wantOutcome(t, r.send("Optional", request(), MetadataKey, "k"), OutcomeReplayed)
+	r.send("Optional", request(), MetadataKey, "k").wantOutcome(t, OutcomeExecuted)
+	r.send("Optional", request(), MetadataKey, "k").wantOutcome(t, OutcomeReplayed)
 	r.wantRuns(3)
 }
 

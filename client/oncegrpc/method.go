@@ -214,6 +214,6 @@ func argumentsOf(input protoreflect.MessageDescriptor, option *oncedv1.Guard) ([
 	case len(ignored) > 0:
 		arguments = append(arguments, fingerprint.Ignore(ignored...))
 	}
-	_, err := fingerprint.Message(dynamicpb.NewMessage(input), arguments...)
+	_, err := fingerprint.Message(dynamicpb.NewMessage(input), arguments...) // refuses impossible paths of any message
 	return arguments, err
 }

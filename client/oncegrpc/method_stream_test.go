@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/reflection"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/onced/onced/client/oncetest"
 )
 
 // streamed calls a method that streams, with metadata in pairs, and returns its first
@@ -46,17 +48,17 @@ func TestStreams(t *testing.T) {
 	for name, pairs := range keys {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			wantRefused(t, r.streamed("Feed", pairs...), codes.Unimplemented, reasonStream)
+			r.streamed("Feed", pairs...).wantRefused(t, codes.Unimplemented, reasonStream)
 			if name == "none" {
 				r.wantNothing()
-				wantOutcome(t, r.streamed("FeedOff", pairs...), "")
+				r.streamed("FeedOff", pairs...).wantOutcome(t, "")
 			} else {
-				wantRefused(t, r.streamed("FeedOff", pairs...), codes.InvalidArgument, reasonKeyNotGuarded)
+				r.streamed("FeedOff", pairs...).wantRefused(t, codes.InvalidArgument, reasonKeyNotGuarded)
 				r.wantNothing()
 			}
 			before := r.ran.Load()
 			a := r.streamed("Watch", pairs...)
-			wantOutcome(t, a, "")
+			a.wantOutcome(t, "")
 			if text(a.resp, "id") != "first" {
 				t.Errorf("the stream begins with %v", a.resp)
 			}
@@ -72,7 +74,7 @@ func TestStreamsThatAreImpossible(t *testing.T) {
 	m.wrong = context.Canceled
 	r := newRig(t)
 	r.guard.methods.known.Store(toolsService+"/Watch", m)
-	wantRefused(t, r.streamed("Watch"), codes.Internal, reasonMisconfigured)
+	r.streamed("Watch").wantRefused(t, codes.Internal, reasonMisconfigured)
 	r.wantNothing()
 }
 
@@ -85,9 +87,9 @@ func TestSelector(t *testing.T) {
 	r := newRig(t, WithSelector(only))
 
 	// What is matched is guarded, as it says.
-	wantRefused(t, r.send("Pay", request()), codes.InvalidArgument, reasonKeyRequired)
-	wantOutcome(t, r.send("Pay", request(), MetadataKey, "k"), OutcomeExecuted)
-	wantOutcome(t, r.send("Pay", request(), MetadataKey, "k"), OutcomeReplayed)
+	r.send("Pay", request()).wantRefused(t, codes.InvalidArgument, reasonKeyRequired)
+	r.send("Pay", request(), MetadataKey, "k").wantOutcome(t, OutcomeExecuted)
+	r.send("Pay", request(), MetadataKey, "k").wantOutcome(t, OutcomeReplayed)
 	r.wantRuns(1)
 	for _, meta := range asked {
 		if meta.FullMethod() != "/"+toolsService+"/Pay" || meta.ReqOrNil == nil || meta.IsClient || meta.Typ != interceptors.Unary {
@@ -97,18 +99,16 @@ func TestSelector(t *testing.T) {
 
 	// The rest is as with MODE_OFF.
 	for i, method := range []string{"Idempotent", "ReadKeyed", "Optional", "Field", "Off", "Renamed"} {
-		wantRefused(t, r.send(method, request(), MetadataKey, "k"), codes.InvalidArgument, reasonKeyNotGuarded)
-		wantOutcome(t, r.send(method, request()), "")
+		r.send(method, request(), MetadataKey, "k").wantRefused(t, codes.InvalidArgument, reasonKeyNotGuarded)
+		r.send(method, request()).wantOutcome(t, "")
 		r.wantRuns(int64(i + 2))
 	}
-	wantRefused(t, r.send("Field", request("request_id", "k")), codes.InvalidArgument, reasonKeyNotGuarded)
-	wantOutcome(t, r.send("Read", request(), MetadataKey, "k"), "")
-	for method, key := range map[string]string{"Feed": "", "FeedOff": "", "Watch": "k"} {
-		if err := r.stream(t.Context(), method, key); err != nil {
-			t.Errorf("%s: %v", method, err)
-		}
-	}
-	wantRefused(t, r.streamed("Feed", MetadataKey, "k"), codes.InvalidArgument, reasonKeyNotGuarded)
+	r.send("Field", request("request_id", "k")).wantRefused(t, codes.InvalidArgument, reasonKeyNotGuarded)
+	r.send("Read", request(), MetadataKey, "k").wantOutcome(t, "")
+	r.streamed("Feed").wantOutcome(t, "")
+	r.streamed("FeedOff").wantOutcome(t, "")
+	r.streamed("Watch", MetadataKey, "k").wantOutcome(t, "")
+	r.streamed("Feed", MetadataKey, "k").wantRefused(t, codes.InvalidArgument, reasonKeyNotGuarded)
 	if keys := r.storedKeys(); len(keys) != 1 {
 		t.Errorf("stored: %q", keys)
 	}
@@ -117,11 +117,11 @@ func TestSelector(t *testing.T) {
 // A selector cannot make a method guarded that its option leaves alone.
 func TestSelectorOfEverything(t *testing.T) {
 	r := newRig(t, WithSelector(selector.MatchFunc(func(context.Context, interceptors.CallMeta) bool { return true })))
-	wantRefused(t, r.send("Off", request(), MetadataKey, "k"), codes.InvalidArgument, reasonKeyNotGuarded)
-	wantOutcome(t, r.send("Off", request()), "")
-	wantOutcome(t, r.send("Read", request()), "")
-	wantOutcome(t, r.send("Optional", request()), OutcomeUnprotected)
-	wantRefused(t, r.send("Pay", request()), codes.InvalidArgument, reasonKeyRequired)
+	r.send("Off", request(), MetadataKey, "k").wantRefused(t, codes.InvalidArgument, reasonKeyNotGuarded)
+	r.send("Off", request()).wantOutcome(t, "")
+	r.send("Read", request()).wantOutcome(t, "")
+	r.send("Optional", request()).wantOutcome(t, OutcomeUnprotected)
+	r.send("Pay", request()).wantRefused(t, codes.InvalidArgument, reasonKeyRequired)
 }
 
 // Old clients ask for reflection under its old name.
@@ -140,7 +140,7 @@ func TestInfrastructureBehindAGuard(t *testing.T) {
 		"selected":        {WithSelector(selector.MatchFunc(func(context.Context, interceptors.CallMeta) bool { return false }))},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRigServing(t, newOnced(t), nil, func(r *rig) {
+			r := newRigServing(t, oncetest.New(t), nil, func(r *rig) {
 				healthv1.RegisterHealthServer(r.server, health.NewServer())
 				reflection.Register(r.server)
 			}, opts...)

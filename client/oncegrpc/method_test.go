@@ -9,18 +9,9 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	"github.com/onced/onced/client/oncetest"
 	oncedv1 "github.com/onced/onced/gen/onced/v1"
 )
-
-// only returns the one operation that is stored.
-func (r *rig) only() *oncedv1.OperationDetails {
-	r.t.Helper()
-	list := r.stored("default")
-	if len(list) != 1 {
-		r.t.Fatalf("%d operations are stored, want one: %v", len(list), list)
-	}
-	return list[0]
-}
 
 func TestMethodsOfOperations(t *testing.T) {
 	for method, want := range map[string]string{
@@ -28,11 +19,11 @@ func TestMethodsOfOperations(t *testing.T) {
 		"Renamed": "tools.v0/OldName",
 	} {
 		r := newRig(t)
-		wantOutcome(t, r.send(method, request(), MetadataKey, "k"), OutcomeExecuted)
+		r.send(method, request(), MetadataKey, "k").wantOutcome(t, OutcomeExecuted)
 		if got := r.only().GetOperation().GetRef().GetMethod(); got != want {
 			t.Errorf("%s is stored as %q, want %q", method, got, want)
 		}
-		wantOutcome(t, r.send(method, request(), MetadataKey, "k"), OutcomeReplayed)
+		r.send(method, request(), MetadataKey, "k").wantOutcome(t, OutcomeReplayed)
 	}
 }
 
@@ -40,17 +31,17 @@ func TestMethodsOfOperations(t *testing.T) {
 func TestRenamedMethodKeepsItsOperations(t *testing.T) {
 	old := newRig(t)
 	old.guard.methods.known.Store(toolsService+"/Renamed", &method{name: "tools.v0/OldName", output: responseDesc.FullName()}) // as it was called then
-	wantOutcome(t, old.send("Renamed", request("account", "a"), MetadataKey, "k"), OutcomeExecuted)
+	old.send("Renamed", request("account", "a"), MetadataKey, "k").wantOutcome(t, OutcomeExecuted)
 	renamed := newRigOn(t, old.onced, nil)
-	wantOutcome(t, renamed.send("Renamed", request("account", "a"), MetadataKey, "k"), OutcomeReplayed)
-	wantOutcome(t, renamed.send("Pay", request("account", "a"), MetadataKey, "k"), OutcomeExecuted)
+	renamed.send("Renamed", request("account", "a"), MetadataKey, "k").wantOutcome(t, OutcomeReplayed)
+	renamed.send("Pay", request("account", "a"), MetadataKey, "k").wantOutcome(t, OutcomeExecuted)
 	renamed.wantRuns(1)
 }
 
 func TestLeases(t *testing.T) {
 	for method, want := range map[string]time.Duration{"Pay": 30 * time.Second, "Leased": 90 * time.Second} {
 		r := newRig(t)
-		wantOutcome(t, r.send(method, request(), MetadataKey, "k"), OutcomeExecuted)
+		r.send(method, request(), MetadataKey, "k").wantOutcome(t, OutcomeExecuted)
 		if got := r.only().GetOperation().GetLease().AsDuration(); got != want {
 			t.Errorf("%s: lease %v, want %v", method, got, want)
 		}
@@ -79,12 +70,12 @@ func TestArguments(t *testing.T) {
 			}
 			t.Run(method+"/"+name, func(t *testing.T) {
 				r := newRig(t)
-				wantOutcome(t, r.send(method, request(base...), MetadataKey, "k"), OutcomeExecuted)
+				r.send(method, request(base...), MetadataKey, "k").wantOutcome(t, OutcomeExecuted)
 				again := r.send(method, req, MetadataKey, "k")
 				if slices.Contains(free, name) {
-					wantOutcome(t, again, OutcomeReplayed)
+					again.wantOutcome(t, OutcomeReplayed)
 				} else {
-					wantRefused(t, again, codes.FailedPrecondition, "FINGERPRINT_MISMATCH")
+					again.wantRefused(t, codes.FailedPrecondition, "FINGERPRINT_MISMATCH")
 				}
 				r.wantRuns(1)
 			})
@@ -95,12 +86,12 @@ func TestArguments(t *testing.T) {
 // A method whose descriptor is not linked into the program is guarded: nothing is known
 // that would speak against it.
 func TestUnknownMethodsAreGuarded(t *testing.T) {
-	r := newRigServing(t, newOnced(t), nil, func(r *rig) {
+	r := newRigServing(t, oncetest.New(t), nil, func(r *rig) {
 		r.server.RegisterService(r.service("Unheard", []toolMethod{{name: "Of"}}), r)
 	})
-	wantRefused(t, r.sendTo("Unheard", "Of", request()), codes.InvalidArgument, reasonKeyRequired)
-	wantOutcome(t, r.sendTo("Unheard", "Of", request(), MetadataKey, "k"), OutcomeExecuted)
-	wantOutcome(t, r.sendTo("Unheard", "Of", request(), MetadataKey, "k"), OutcomeReplayed)
+	r.sendTo("Unheard", "Of", request()).wantRefused(t, codes.InvalidArgument, reasonKeyRequired)
+	r.sendTo("Unheard", "Of", request(), MetadataKey, "k").wantOutcome(t, OutcomeExecuted)
+	r.sendTo("Unheard", "Of", request(), MetadataKey, "k").wantOutcome(t, OutcomeReplayed)
 	if got := r.only().GetOperation().GetRef().GetMethod(); got != "oncegrpc.test.v1.Unheard/Of" {
 		t.Errorf("stored as %q", got)
 	}

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -17,8 +16,6 @@ import (
 	"github.com/onced/onced/client/oncetest"
 	oncedv1 "github.com/onced/onced/gen/onced/v1"
 )
-
-func newOnced(t *testing.T) *oncetest.Server { return oncetest.New(t) }
 
 // sendTo calls a method of another service of the tests.
 func (r *rig) sendTo(service, method string, req *dynamicpb.Message, pairs ...string) answer {
@@ -109,7 +106,7 @@ var registerWrong = sync.OnceFunc(func() {
 	for _, i := range []int{1, 2, 6} {
 		odd.Field[i].Label = descriptorpb.FieldDescriptorProto_LABEL_REPEATED.Enum()
 	}
-	registerOdd("Wrong", odd, methodsOf(wrongMethods), func(toolMethod) string { return "Odd" })
+	registerServiceOf("Wrong", methodsOf(wrongMethods), odd, func(toolMethod) string { return "Odd" })
 })
 
 func methodsOf(list []wrongMethod) (methods []toolMethod) {
@@ -119,33 +116,10 @@ func methodsOf(list []wrongMethod) (methods []toolMethod) {
 	return methods
 }
 
-// registerOdd makes a service known whose methods take a message of its own file.
-func registerOdd(name string, message *descriptorpb.DescriptorProto, methods []toolMethod, output func(toolMethod) string) {
-	service := &descriptorpb.ServiceDescriptorProto{Name: proto.String(name)}
-	for _, m := range methods {
-		options := &descriptorpb.MethodOptions{}
-		if m.level != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN {
-			options.IdempotencyLevel = m.level.Enum()
-		}
-		if m.option != nil {
-			proto.SetExtension(options, oncedv1.E_Guard, m.option)
-		}
-		service.Method = append(service.Method, &descriptorpb.MethodDescriptorProto{
-			Name: proto.String(m.name), Options: options, ServerStreaming: proto.Bool(m.streams),
-			InputType: proto.String(".oncegrpc.test.v1." + message.GetName()), OutputType: proto.String(".oncegrpc.test.v1." + output(m)),
-		})
-	}
-	register(&descriptorpb.FileDescriptorProto{
-		Name: proto.String("oncegrpc/test/v1/" + strings.ToLower(name) + ".proto"), Package: proto.String("oncegrpc.test.v1"), Syntax: proto.String("proto3"),
-		Dependency: []string{"oncegrpc/test/v1/messages.proto"}, Service: []*descriptorpb.ServiceDescriptorProto{service},
-		MessageType: []*descriptorpb.DescriptorProto{message},
-	})
-}
-
 func newWrongRig(t *testing.T, opts ...Option) *rig {
 	t.Helper()
 	registerWrong()
-	return newRigServing(t, newOnced(t), nil, func(r *rig) {
+	return newRigServing(t, oncetest.New(t), nil, func(r *rig) {
 		r.server.RegisterService(r.service("Wrong", methodsOf(wrongMethods)), r)
 	}, opts...)
 }
@@ -158,7 +132,7 @@ func TestImpossibleOptionsRefuseEveryCall(t *testing.T) {
 		t.Run(m.name[:min(len(m.name), 40)], func(t *testing.T) {
 			for _, pairs := range [][]string{{MetadataKey, "k"}, {}, {MetadataKeyBin, "\xff"}} {
 				a := r.sendTo("Wrong", m.name, request(), pairs...)
-				wantRefused(t, a, codes.Internal, reasonMisconfigured)
+				a.wantRefused(t, codes.Internal, reasonMisconfigured)
 				if text := status.Convert(a.err).Message(); !strings.Contains(text, m.says) || !strings.Contains(text, "oncegrpc.test.v1.Wrong/"+m.name) {
 					t.Errorf("it says %q, and not %q", text, m.says)
 				}
@@ -218,12 +192,12 @@ func TestOddOptions(t *testing.T) {
 		{name: "AllModes", option: &oncedv1.Guard{Mode: oncedv1.Guard_MODE_REQUIRED}},
 	}
 	registerService("OddButPossible", odd)
-	r := newRigServing(t, newOnced(t), nil, func(r *rig) { r.server.RegisterService(r.service("OddButPossible", odd), r) })
+	r := newRigServing(t, oncetest.New(t), nil, func(r *rig) { r.server.RegisterService(r.service("OddButPossible", odd), r) })
 	for _, m := range odd {
-		wantOutcome(t, r.sendTo("OddButPossible", m.name, request("account", "a"), MetadataKey, "k"), OutcomeExecuted)
-		wantOutcome(t, r.sendTo("OddButPossible", m.name, request("account", "a"), MetadataKey, "k"), OutcomeReplayed)
+		r.sendTo("OddButPossible", m.name, request("account", "a"), MetadataKey, "k").wantOutcome(t, OutcomeExecuted)
+		r.sendTo("OddButPossible", m.name, request("account", "a"), MetadataKey, "k").wantOutcome(t, OutcomeReplayed)
 		if field := m.option.GetKeyField(); field != "" {
-			wantOutcome(t, r.sendTo("OddButPossible", m.name, request("account", "a", field, "k")), OutcomeReplayed)
+			r.sendTo("OddButPossible", m.name, request("account", "a", field, "k")).wantOutcome(t, OutcomeReplayed)
 		}
 	}
 	r.wantRuns(int64(len(odd)))

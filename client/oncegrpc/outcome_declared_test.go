@@ -180,9 +180,7 @@ func TestResponseThatIsNoMessage(t *testing.T) {
 			t.Errorf("got %#v, %v", got, err)
 		}
 		a := r.call(t.Context(), "Pay", key, request())
-		if info, _ := infoOf(a.err); info.GetReason() != "RESULT_UNAVAILABLE" {
-			t.Errorf("%#v: got %v", resp, a.err)
-		}
+		wantInfo(t, a.err, codes.FailedPrecondition, "RESULT_UNAVAILABLE")
 		a.wantMarked(t, OutcomeReplayed, key)
 	}
 	r.wantRuns(0)
@@ -204,9 +202,7 @@ func TestExecutedButLost(t *testing.T) {
 			return response("id", "7"), nil
 		})
 		a := r.call(t.Context(), "Pay", "k", request())
-		if info, _ := infoOf(a.err); status.Code(a.err) != codes.FailedPrecondition || info.GetReason() != "CLAIM_LOST" {
-			t.Errorf("got %v", a.err)
-		}
+		wantInfo(t, a.err, codes.FailedPrecondition, "CLAIM_LOST")
 		a.wantMarked(t, OutcomeExecuted, "k")
 		again := r.call(t.Context(), "Pay", "k", request())
 		again.wantStatus(t, status.New(codes.NotFound, "by hand"))

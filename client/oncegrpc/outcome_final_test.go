@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/onced/onced"
 	"github.com/onced/onced/client"
@@ -21,11 +20,6 @@ import (
 	"github.com/onced/onced/fingerprint"
 	oncedv1 "github.com/onced/onced/gen/onced/v1"
 )
-
-// fail has a rig's handlers fail.
-func (r *rig) fail(err error) {
-	r.handle(func(context.Context, string, *dynamicpb.Message) (proto.Message, error) { return nil, err })
-}
 
 // A stored failure is the status that the first caller got, as long as it fits; if it
 // does not, its code and message are, and it is settled all the same.
@@ -245,9 +239,7 @@ func TestResultsOfOthers(t *testing.T) {
 			a.wantResponse(t, c.resp)
 			continue
 		}
-		if info, _ := infoOf(a.err); status.Code(a.err) != codes.FailedPrecondition || info.GetReason() != "RESULT_UNAVAILABLE" {
-			t.Errorf("%v: got %v", c.result, a.err)
-		}
+		wantInfo(t, a.err, codes.FailedPrecondition, "RESULT_UNAVAILABLE")
 	}
 	r.wantRuns(0)
 }

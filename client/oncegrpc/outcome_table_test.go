@@ -218,9 +218,7 @@ func (h handled) follow(t *testing.T, r *rig, conn grpc.ClientConnInterface, key
 		case fateCompleted:
 			a.wantResponse(t, bare.resp)
 		case fateGone:
-			if info, _ := infoOf(a.err); status.Code(a.err) != codes.FailedPrecondition || info.GetReason() != "RESULT_UNAVAILABLE" {
-				t.Errorf("got %v", a.err)
-			}
+			wantInfo(t, a.err, codes.FailedPrecondition, "RESULT_UNAVAILABLE")
 		}
 	}
 	r.wantRuns(1)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/onced/onced/client/oncetest"
 	oncedv1 "github.com/onced/onced/gen/onced/v1"
 )
 
@@ -22,12 +23,12 @@ import (
 
 // r05 is a tool of two tenants, one of which has executed Pay under the key "1".
 func r05(t *testing.T) *rig {
-	r := newStaffedRig(t, newOnced(t), staff(), WithNamespace(tenantOf), WithSubject(userOf))
+	r := newStaffedRig(t, oncetest.New(t), staff(), WithNamespace(tenantOf), WithSubject(userOf))
 	r.handle(func(ctx context.Context, method string, _ *dynamicpb.Message) (proto.Message, error) {
 		tenant, err := tenantOf(ctx)
 		return response("id", map[string]string{"acme": "SECRET", "globex": "own"}[tenant]+method), err
 	})
-	wantOutcome(t, r.as("a1", "Pay", "1", request("account", "tickets/1")), OutcomeExecuted)
+	r.as("a1", "Pay", "1", request("account", "tickets/1")).wantOutcome(t, OutcomeExecuted)
 	return r
 }
 
@@ -36,7 +37,7 @@ func TestR05_SameKeyOfAnotherTenant(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := r05(t)
 			a := r.as("g", "Pay", "1", req)
-			wantOutcome(t, a, OutcomeExecuted)
+			a.wantOutcome(t, OutcomeExecuted)
 			if text(a.resp, "id") != "ownPay" {
 				t.Errorf("globex got %v", a.resp)
 			}
@@ -58,7 +59,7 @@ func TestR05_OtherTenantsCannotLookItUp(t *testing.T) {
 func TestR05_TwoMethodsUnderOneKey(t *testing.T) {
 	r := r05(t)
 	a := r.as("a1", "Idempotent", "1", request("account", "tickets/1"))
-	wantOutcome(t, a, OutcomeExecuted)
+	a.wantOutcome(t, OutcomeExecuted)
 	if text(a.resp, "id") != "SECRETIdempotent" {
 		t.Errorf("got %v", a.resp)
 	}
@@ -70,16 +71,16 @@ func TestR05_TwoMethodsUnderOneKey(t *testing.T) {
 func TestR05_TwoResourcesUnderOneKey(t *testing.T) {
 	r := r05(t)
 	a := r.as("a1", "Pay", "1", request("account", "tickets/2"))
-	wantRefused(t, a, codes.FailedPrecondition, "FINGERPRINT_MISMATCH")
+	a.wantRefused(t, codes.FailedPrecondition, "FINGERPRINT_MISMATCH")
 	wantSecretKept(t, a, "SECRET")
-	wantOutcome(t, r.as("a1", "Pay", "2", request("account", "tickets/2")), OutcomeExecuted)
+	r.as("a1", "Pay", "2", request("account", "tickets/2")).wantOutcome(t, OutcomeExecuted)
 	r.wantRuns(2)
 }
 
 func TestR05_AnotherUserOfTheTenant(t *testing.T) {
 	r := r05(t)
 	a := r.as("b", "Pay", "1", request("account", "tickets/1"))
-	wantRefused(t, a, codes.PermissionDenied, "SUBJECT_MISMATCH")
+	a.wantRefused(t, codes.PermissionDenied, "SUBJECT_MISMATCH")
 	wantSecretKept(t, a, "SECRET", "alice")
 }
 
@@ -87,7 +88,7 @@ func TestR05_ScopeIsNotInTheRequest(t *testing.T) {
 	r := r05(t)
 	a := r.send("Pay", request("account", "tickets/1"), "authorization", "Bearer g", MetadataKey, "1",
 		"onced-namespace", "acme", "namespace", "acme", "x-tenant", "acme", "onced-subject", "alice")
-	wantOutcome(t, a, OutcomeExecuted)
+	a.wantOutcome(t, OutcomeExecuted)
 	if strings.Contains(a.resp.String(), "SECRET") {
 		t.Errorf("got %v", a.resp)
 	}
@@ -96,7 +97,7 @@ func TestR05_ScopeIsNotInTheRequest(t *testing.T) {
 func TestR24_NoKeyTwice(t *testing.T) {
 	r := newRig(t)
 	for _, account := range []string{"a", "b"} {
-		wantRefused(t, r.send("Pay", request("account", account)), codes.InvalidArgument, reasonKeyRequired)
+		r.send("Pay", request("account", account)).wantRefused(t, codes.InvalidArgument, reasonKeyRequired)
 	}
 	r.wantNothing()
 }
@@ -109,7 +110,7 @@ func TestR24_NoKeyTwiceWhereItIsOptional(t *testing.T) {
 	})
 	for _, account := range []string{"a", "b", "b"} {
 		a := r.send("Optional", request("account", account))
-		wantOutcome(t, a, OutcomeUnprotected)
+		a.wantOutcome(t, OutcomeUnprotected)
 		if text(a.resp, "id") != account {
 			t.Errorf("the call for %s got the answer for %v", account, a.resp)
 		}
@@ -125,7 +126,7 @@ func r24(t *testing.T, keys ...string) {
 		r := newRig(t)
 		for _, method := range []string{"Pay", "Optional", "Field"} {
 			for _, account := range []string{"a", "b"} {
-				wantRefused(t, r.send(method, request("account", account), MetadataKey, key), codes.InvalidArgument, reasonKeyInvalid)
+				r.send(method, request("account", account), MetadataKey, key).wantRefused(t, codes.InvalidArgument, reasonKeyInvalid)
 			}
 		}
 		r.wantNothing()
@@ -143,7 +144,7 @@ func TestR24_LiteralsForNoKey(t *testing.T) {
 func TestR24_TwoKeys(t *testing.T) {
 	r := newRig(t)
 	for _, pairs := range [][]string{{MetadataKey, "k1", MetadataKey, "k2"}, {MetadataKey, "k", MetadataKey, "k"}, {MetadataKey, "k1", MetadataKeyBin, "k2"}} {
-		wantRefused(t, r.send("Pay", request(), pairs...), codes.InvalidArgument, reasonKeyAmbiguous)
+		r.send("Pay", request(), pairs...).wantRefused(t, codes.InvalidArgument, reasonKeyAmbiguous)
 	}
 	r.wantNothing()
 }
@@ -155,8 +156,8 @@ func TestR24_UnsetKeyField(t *testing.T) {
 	hollow := request("account", "a")
 	hollow.Mutable(requestDesc.Fields().ByName("header"))
 	for method, req := range map[string]*dynamicpb.Message{"Field": request("account", "a", "request_id", ""), "NestedField": hollow} {
-		wantRefused(t, r.send(method, req), codes.InvalidArgument, reasonKeyRequired)
-		wantRefused(t, r.send(method, req, MetadataKey, ""), codes.InvalidArgument, reasonKeyInvalid)
+		r.send(method, req).wantRefused(t, codes.InvalidArgument, reasonKeyRequired)
+		r.send(method, req, MetadataKey, "").wantRefused(t, codes.InvalidArgument, reasonKeyInvalid)
 	}
 	r.wantNothing()
 }
@@ -188,14 +189,14 @@ func amount(n uint64) []byte {
 func TestR52_FieldTwice(t *testing.T) {
 	r := r52(t)
 	a := r.bytes(slices.Concat(amount(5), amount(7)))
-	wantOutcome(t, a, OutcomeExecuted)
+	a.wantOutcome(t, OutcomeExecuted)
 	if text(a.resp, "id") != "7" {
 		t.Errorf("the handler saw %v", a.resp)
 	}
-	wantOutcome(t, r.bytes(amount(7)), OutcomeReplayed)
-	wantOutcome(t, r.bytes(slices.Concat(amount(7), amount(7))), OutcomeReplayed)
-	wantRefused(t, r.bytes(amount(5)), codes.FailedPrecondition, "FINGERPRINT_MISMATCH")
-	wantRefused(t, r.bytes(slices.Concat(amount(7), amount(5))), codes.FailedPrecondition, "FINGERPRINT_MISMATCH")
+	r.bytes(amount(7)).wantOutcome(t, OutcomeReplayed)
+	r.bytes(slices.Concat(amount(7), amount(7))).wantOutcome(t, OutcomeReplayed)
+	r.bytes(amount(5)).wantRefused(t, codes.FailedPrecondition, "FINGERPRINT_MISMATCH")
+	r.bytes(slices.Concat(amount(7), amount(5))).wantRefused(t, codes.FailedPrecondition, "FINGERPRINT_MISMATCH")
 }
 
 // Nor does the key of the operation hide: a key field that is there twice is the last one.
@@ -212,7 +213,7 @@ func TestR52_KeyFieldTwice(t *testing.T) {
 	if keys := r.storedKeys(); !slices.Equal(keys, []string{"k2"}) {
 		t.Errorf("stored: %q", keys)
 	}
-	wantOutcome(t, r.send("Field", request(), MetadataKey, "k2"), OutcomeReplayed)
+	r.send("Field", request(), MetadataKey, "k2").wantOutcome(t, OutcomeReplayed)
 	r.wantRuns(1)
 }
 
@@ -221,19 +222,19 @@ func TestR52_SameFieldsInAnotherSpelling(t *testing.T) {
 	r := r52(t)
 	account := protowire.AppendString(protowire.AppendTag(nil, 2, protowire.BytesType), "a")
 	long := append(protowire.AppendTag(nil, 3, protowire.VarintType), 0x87, 0x80, 0x00) // 7, in three bytes
-	wantOutcome(t, r.bytes(slices.Concat(account, amount(7))), OutcomeExecuted)
-	wantOutcome(t, r.bytes(slices.Concat(amount(7), account)), OutcomeReplayed)
-	wantOutcome(t, r.bytes(slices.Concat(long, account)), OutcomeReplayed)
+	r.bytes(slices.Concat(account, amount(7))).wantOutcome(t, OutcomeExecuted)
+	r.bytes(slices.Concat(amount(7), account)).wantOutcome(t, OutcomeReplayed)
+	r.bytes(slices.Concat(long, account)).wantOutcome(t, OutcomeReplayed)
 }
 
 // A field that this release does not know is an argument too: the handler passes it on.
 func TestR52_UnknownField(t *testing.T) {
 	r := r52(t)
 	unknown := protowire.AppendVarint(protowire.AppendTag(nil, 99, protowire.VarintType), 1)
-	wantOutcome(t, r.bytes(slices.Concat(amount(7), unknown)), OutcomeExecuted)
-	wantOutcome(t, r.bytes(slices.Concat(unknown, amount(7))), OutcomeReplayed)
-	wantRefused(t, r.bytes(amount(7)), codes.FailedPrecondition, "FINGERPRINT_MISMATCH")
-	wantRefused(t, r.bytes(slices.Concat(amount(7), unknown, unknown)), codes.FailedPrecondition, "FINGERPRINT_MISMATCH")
+	r.bytes(slices.Concat(amount(7), unknown)).wantOutcome(t, OutcomeExecuted)
+	r.bytes(slices.Concat(unknown, amount(7))).wantOutcome(t, OutcomeReplayed)
+	r.bytes(amount(7)).wantRefused(t, codes.FailedPrecondition, "FINGERPRINT_MISMATCH")
+	r.bytes(slices.Concat(amount(7), unknown, unknown)).wantRefused(t, codes.FailedPrecondition, "FINGERPRINT_MISMATCH")
 }
 
 // What is no request is not executed, nor stored.
@@ -256,19 +257,19 @@ func TestR52_NoMessage(t *testing.T) {
 }
 
 func TestR55_KeyThatIsNotASCII(t *testing.T) {
-	r := newCallerRig(t, newOnced(t))
+	r := newCallerRig(t, oncetest.New(t))
 	for _, want := range []string{OutcomeExecuted, OutcomeReplayed} {
-		wantOutcome(t, r.do("Pay", request(), WithKey("ключ")), want)
+		r.do("Pay", request(), WithKey("ключ")).wantOutcome(t, want)
 	}
 	r.wantCame(MetadataKeyBin+": ключ", MetadataKeyBin+": ключ")
 	// A caller without the interceptor, who wrote it into the text header of its own.
-	wantOutcome(t, r.with([]string{MetadataKey, "ключ"}, "Pay", request()), OutcomeReplayed)
+	r.with([]string{MetadataKey, "ключ"}, "Pay", request()).wantOutcome(t, OutcomeReplayed)
 }
 
 // A key that cannot be sent is refused on the caller's side, with a code that nobody
 // takes for a passing fault.
 func TestR55_KeysWithControlCharacters(t *testing.T) {
-	r := newCallerRig(t, newOnced(t))
+	r := newCallerRig(t, oncetest.New(t))
 	for _, key := range []string{"a\tb", "k\x00y", "k\n"} {
 		a := r.do("Pay", request(), WithKey(key))
 		r.wantNotSent(a)
@@ -276,7 +277,7 @@ func TestR55_KeysWithControlCharacters(t *testing.T) {
 			t.Errorf("key %q: it says %v", key, a.err)
 		}
 		r.wantNotSent(r.with([]string{MetadataKey, key}, "Pay", request()))
-		wantRefused(t, r.send("Pay", request(), MetadataKeyBin, key), codes.InvalidArgument, reasonKeyInvalid)
+		r.send("Pay", request(), MetadataKeyBin, key).wantRefused(t, codes.InvalidArgument, reasonKeyInvalid)
 		r.wire.keys()
 	}
 	r.wantNothing()
@@ -284,13 +285,13 @@ func TestR55_KeysWithControlCharacters(t *testing.T) {
 
 // Outer spaces are refused in every place, since some parsers trim them and some do not.
 func TestR55_OuterSpaces(t *testing.T) {
-	r := newCallerRig(t, newOnced(t))
+	r := newCallerRig(t, oncetest.New(t))
 	for _, key := range []string{" k", "k ", " k ", "\u00a0k"} {
 		r.wantNotSent(r.do("Pay", request(), WithKey(key)))
-		wantRefused(t, r.send("Pay", request(), MetadataKeyBin, key), codes.InvalidArgument, reasonKeyInvalid)
-		wantRefused(t, r.send("Field", request("request_id", key)), codes.InvalidArgument, reasonKeyInvalid)
+		r.send("Pay", request(), MetadataKeyBin, key).wantRefused(t, codes.InvalidArgument, reasonKeyInvalid)
+		r.send("Field", request("request_id", key)).wantRefused(t, codes.InvalidArgument, reasonKeyInvalid)
 		if key != "\u00a0k" {
-			wantRefused(t, r.send("Pay", request(), MetadataKey, key), codes.InvalidArgument, reasonKeyInvalid)
+			r.send("Pay", request(), MetadataKey, key).wantRefused(t, codes.InvalidArgument, reasonKeyInvalid)
 		}
 		r.wire.keys()
 	}
@@ -298,17 +299,17 @@ func TestR55_OuterSpaces(t *testing.T) {
 }
 
 func TestR55_KeyOf9000Bytes(t *testing.T) {
-	r := newCallerRig(t, newOnced(t))
+	r := newCallerRig(t, oncetest.New(t))
 	key := strings.Repeat("k", 9000)
 	r.wantNotSent(r.do("Pay", request(), WithKey(key)))
-	wantRefused(t, r.send("Pay", request(), MetadataKey, key), codes.InvalidArgument, reasonKeyInvalid)
+	r.send("Pay", request(), MetadataKey, key).wantRefused(t, codes.InvalidArgument, reasonKeyInvalid)
 	r.wantNothing()
 }
 
 func TestR55_OneKeyInEveryPlace(t *testing.T) {
 	r := newRig(t)
-	wantOutcome(t, r.send("Field", request("request_id", "ключ")), OutcomeExecuted)
-	wantOutcome(t, r.send("Field", request(), MetadataKeyBin, "ключ"), OutcomeReplayed)
-	wantOutcome(t, r.send("Field", request("request_id", "ключ"), MetadataKeyBin, "ключ"), OutcomeReplayed)
+	r.send("Field", request("request_id", "ключ")).wantOutcome(t, OutcomeExecuted)
+	r.send("Field", request(), MetadataKeyBin, "ключ").wantOutcome(t, OutcomeReplayed)
+	r.send("Field", request("request_id", "ключ"), MetadataKeyBin, "ключ").wantOutcome(t, OutcomeReplayed)
 	r.wantRuns(1)
 }

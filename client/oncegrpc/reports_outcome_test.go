@@ -19,14 +19,14 @@ import (
 	oncedv1 "github.com/onced/onced/gen/onced/v1"
 )
 
-// stored is an operation of the method Pay as onced has it.
-func stored(t *testing.T, s *oncetest.Server, key string) *oncedv1.Operation {
+// stored is an operation as onced has it.
+func stored(t *testing.T, s *oncetest.Server, method, key string) *oncedv1.Operation {
 	t.Helper()
-	resp, err := oncedv1.NewIdempotencyServiceClient(s.Conn()).Lookup(t.Context(), &oncedv1.LookupRequest{Ref: payRef(key)})
+	op, err := operationOf(t, s, method, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp.GetOperation()
+	return op
 }
 
 // R01: a refusal, and what its caller does then, leaves the operation as it is.
@@ -40,7 +40,7 @@ func TestR01_RefusalChangesNothing(t *testing.T) {
 		})
 		go func() { answered <- a.call(t.Context(), "Pay", "k", request("amount", 1)) }()
 		passing(time.Second)
-		before := stored(t, s, "k")
+		before := stored(t, s, "Pay", "k")
 		b.call(t.Context(), "Pay", "k", request("amount", 1)).wantRefused(t, codes.Aborted, "IN_PROGRESS")
 		b.call(t.Context(), "Pay", "k", request("amount", 2)).wantMismatch(t)
 		cancelled, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -52,17 +52,17 @@ func TestR01_RefusalChangesNothing(t *testing.T) {
 		if err := stranger.fails(oncedv1.Disposition_DISPOSITION_NOT_EXECUTED, nil); err == nil {
 			t.Error("a stranger has released it")
 		}
-		if after := stored(t, s, "k"); after.GetEtag() != before.GetEtag() || after.GetState() != before.GetState() || after.GetFence() != before.GetFence() {
+		if after := stored(t, s, "Pay", "k"); after.GetEtag() != before.GetEtag() || after.GetState() != before.GetState() || after.GetFence() != before.GetFence() {
 			t.Errorf("it was %v, and is %v", before, after)
 		}
 		close(ends)
 		(<-answered).wantMarked(t, OutcomeExecuted, "k")
-		settled := stored(t, s, "k")
+		settled := stored(t, s, "Pay", "k")
 		c.call(t.Context(), "Pay", "k", request("amount", 2)).wantMismatch(t)
 		replayed := c.call(t.Context(), "Pay", "k", request("amount", 1))
 		replayed.wantMarked(t, OutcomeReplayed, "k")
 		replayed.wantResponse(t, response("id", "of a"))
-		if after := stored(t, s, "k"); !proto.Equal(after, settled) {
+		if after := stored(t, s, "Pay", "k"); !proto.Equal(after, settled) {
 			t.Errorf("it was %v, and is %v", settled, after)
 		}
 		if a.ran.Load() != 1 || b.ran.Load() != 0 || c.ran.Load() != 0 {
@@ -166,7 +166,7 @@ func TestR29_ReplaysSayThatTheyAre(t *testing.T) {
 		r.fail(client.Final(detailedStatus(codes.FailedPrecondition, "not yet due")))
 		executed := r.call(t.Context(), "Pay", "k", request())
 		claimed := executed.wantMarked(t, OutcomeExecuted, "k")
-		kept := stored(t, r.onced, "k")
+		kept := stored(t, r.onced, "Pay", "k")
 		for range 3 {
 			replayed := r.call(t.Context(), "Pay", "k", request())
 			replayed.wantStatus(t, status.Convert(executed.err))
@@ -174,7 +174,7 @@ func TestR29_ReplaysSayThatTheyAre(t *testing.T) {
 				t.Errorf("first claimed at %v, and then at %v", claimed, at)
 			}
 		}
-		if now := stored(t, r.onced, "k"); !proto.Equal(now, kept) {
+		if now := stored(t, r.onced, "Pay", "k"); !proto.Equal(now, kept) {
 			t.Errorf("it was stored as %v, and is %v", kept, now)
 		}
 		r.wantRuns(1)
@@ -188,16 +188,7 @@ func TestR29_ReplaysSayThatTheyAre(t *testing.T) {
 			if executed.err != nil || replayedIn(executed.resp) {
 				t.Fatalf("got %v, %v", executed.resp, executed.err)
 			}
-			ref := payRef("k")
-			ref.Method = toolsService + "/Flagged"
-			sum := func() []byte {
-				op, err := oncedv1.NewIdempotencyServiceClient(s.Conn()).Lookup(t.Context(), &oncedv1.LookupRequest{Ref: ref})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return op.GetOperation().GetResult().GetSha256()
-			}
-			before := sum()
+			before := stored(t, s, "Flagged", "k").GetResult().GetSha256()
 			for range 3 {
 				replayed := r.call(t.Context(), "Flagged", "k", request())
 				replayed.wantMarked(t, OutcomeReplayed, "k")
@@ -207,7 +198,7 @@ func TestR29_ReplaysSayThatTheyAre(t *testing.T) {
 				replayed.resp.ProtoReflect().Clear(responseDesc.Fields().ByName("replayed"))
 				replayed.wantResponse(t, executed.resp)
 			}
-			if !slices.Equal(before, sum()) {
+			if !slices.Equal(before, stored(t, s, "Flagged", "k").GetResult().GetSha256()) {
 				t.Error("the stored bytes were changed")
 			}
 			r.wantRuns(1)
@@ -244,9 +235,9 @@ func TestR32_InProgressIsNoSuccess(t *testing.T) {
 		dead := claims(t, s, "k", request()) // and killed
 		wants := func() {
 			a := on(t.Context(), conn, "Pay", "k", request())
-			info := a.wantRefused(t, codes.Aborted, "IN_PROGRESS")
-			if since, err := time.Parse(time.RFC3339Nano, info.GetMetadata()["since"]); err != nil || since.IsZero() || info.GetMetadata()["holder"] != "another" {
-				t.Errorf("got %v", info)
+			facts := a.wantRefused(t, codes.Aborted, "IN_PROGRESS")
+			if since, err := time.Parse(time.RFC3339Nano, facts["since"]); err != nil || since.IsZero() || facts["holder"] != "another" {
+				t.Errorf("got %v", facts)
 			}
 			retry, _ := detailOf(a.err, func(*errdetails.RetryInfo) bool { return true })
 			if d := retry.GetRetryDelay().AsDuration(); d <= 0 || d > 30*time.Second {

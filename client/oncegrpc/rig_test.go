@@ -2,7 +2,6 @@ package oncegrpc
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/onced/onced/client"
 	"github.com/onced/onced/client/oncetest"
+	oncedv1 "github.com/onced/onced/gen/onced/v1"
 )
 
 // toolFunc handles a call of a method of the test service.
@@ -75,7 +75,7 @@ func newRigServing(t *testing.T, onced *oncetest.Server, outside []grpc.UnarySer
 		defer close(served)
 		_ = r.server.Serve(r.listener)
 	}()
-	r.conn = r.dial(r.listener)
+	r.conn = r.dial()
 	t.Cleanup(func() {
 		_ = r.conn.Close()
 		r.server.Stop()
@@ -84,10 +84,11 @@ func newRigServing(t *testing.T, onced *oncetest.Server, outside []grpc.UnarySer
 	return r
 }
 
-func (r *rig) dial(listener *bufconn.Listener, opts ...grpc.DialOption) *grpc.ClientConn {
+// dial connects a caller to the tool.
+func (r *rig) dial(opts ...grpc.DialOption) *grpc.ClientConn {
 	conn, err := grpc.NewClient("passthrough:///tool", append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.listener.DialContext(ctx) }),
 	}, opts...)...)
 	if err != nil {
 		r.t.Fatal(err)
@@ -110,6 +111,11 @@ func (r *rig) handle(f toolFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.handler = f
+}
+
+// fail has a rig's handlers fail.
+func (r *rig) fail(err error) {
+	r.handle(func(context.Context, string, *dynamicpb.Message) (proto.Message, error) { return nil, err })
 }
 
 func (r *rig) run(ctx context.Context, method string, req *dynamicpb.Message) (proto.Message, error) {
@@ -151,23 +157,6 @@ func (r *rig) service(name string, methods []toolMethod) *grpc.ServiceDesc {
 	return desc
 }
 
-// answer is what a caller got.
-type answer struct {
-	resp            *dynamicpb.Message
-	err             error
-	header, trailer metadata.MD
-}
-
-// outcome is what the answer says that it is, in its headers or trailers.
-func (a answer) outcome() string {
-	for _, md := range []metadata.MD{a.header, a.trailer} {
-		if v := md.Get(HeaderOutcome); len(v) > 0 {
-			return v[0]
-		}
-	}
-	return ""
-}
-
 // call calls a method of the test service under a key; "" sends none.
 func (r *rig) call(ctx context.Context, method, key string, req *dynamicpb.Message, opts ...grpc.CallOption) answer {
 	if key != "" {
@@ -187,22 +176,50 @@ func invokeOn(ctx context.Context, conn grpc.ClientConnInterface, full string, r
 	return a
 }
 
-// stream calls a method that streams, and returns its first answer.
-func (r *rig) stream(ctx context.Context, method, key string) error {
-	if key != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, MetadataKey, key)
-	}
-	s, err := r.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/"+toolsService+"/"+method)
+// send calls a method with metadata, in pairs of name and value.
+func (r *rig) send(method string, req *dynamicpb.Message, pairs ...string) answer {
+	return invoke(metadata.NewOutgoingContext(r.t.Context(), metadata.Pairs(pairs...)), r.conn, method, req)
+}
+
+// calling makes a call in the background; the channel has its answer.
+func (r *rig) calling(ctx context.Context, method, key string, req *dynamicpb.Message) <-chan answer {
+	got := make(chan answer, 1)
+	go func() { got <- r.call(ctx, method, key, req) }()
+	return got
+}
+
+// on calls a method over another connection, under a key.
+func on(ctx context.Context, conn grpc.ClientConnInterface, method, key string, req *dynamicpb.Message) answer {
+	return invoke(metadata.AppendToOutgoingContext(ctx, MetadataKey, key), conn, method, req)
+}
+
+// stored lists the operations of a namespace.
+func (r *rig) stored(namespace string) []*oncedv1.OperationDetails {
+	r.t.Helper()
+	list, err := oncedv1.NewOperatorServiceClient(r.onced.Conn()).ListOperations(r.t.Context(), &oncedv1.ListOperationsRequest{Namespace: namespace, PageSize: 1000})
 	if err != nil {
-		return err
+		r.t.Fatal(err)
 	}
-	if err := s.SendMsg(request()); err != nil && err != io.EOF {
-		return err
+	return list.GetOperations()
+}
+
+// storedKeys are the keys of the operations of the default namespace.
+func (r *rig) storedKeys() (keys []string) {
+	r.t.Helper()
+	for _, op := range r.stored("default") {
+		keys = append(keys, op.GetOperation().GetRef().GetKey())
 	}
-	if err := s.CloseSend(); err != nil {
-		return err
+	return keys
+}
+
+// only returns the one operation that is stored.
+func (r *rig) only() *oncedv1.OperationDetails {
+	r.t.Helper()
+	list := r.stored("default")
+	if len(list) != 1 {
+		r.t.Fatalf("%d operations are stored, want one: %v", len(list), list)
 	}
-	return s.RecvMsg(dynamicpb.NewMessage(responseDesc))
+	return list[0]
 }
 
 // wantRuns fails the test unless handlers ran so often.
@@ -210,5 +227,14 @@ func (r *rig) wantRuns(n int64) {
 	r.t.Helper()
 	if got := r.ran.Load(); got != n {
 		r.t.Errorf("handlers ran %d times, want %d", got, n)
+	}
+}
+
+// wantNothing fails the test if anything was executed or stored.
+func (r *rig) wantNothing() {
+	r.t.Helper()
+	r.wantRuns(0)
+	if keys := r.storedKeys(); len(keys) != 0 {
+		r.t.Errorf("stored: %q", keys)
 	}
 }

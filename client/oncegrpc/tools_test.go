@@ -56,10 +56,7 @@ var toolMethods = []toolMethod{
 	{name: "FeedOff", option: &oncedv1.Guard{Mode: oncedv1.Guard_MODE_OFF}, streams: true},
 }
 
-var (
-	requestDesc, responseDesc protoreflect.MessageDescriptor
-	requestType, responseType protoreflect.MessageType
-)
+var requestDesc, responseDesc protoreflect.MessageDescriptor
 
 func init() {
 	messages := &descriptorpb.FileDescriptorProto{
@@ -73,7 +70,6 @@ func init() {
 	}
 	file := register(messages)
 	requestDesc, responseDesc = file.Messages().ByName("Request"), file.Messages().ByName("Response")
-	requestType, responseType = dynamicpb.NewMessageType(requestDesc), dynamicpb.NewMessageType(responseDesc)
 	for i := range file.Messages().Len() {
 		if err := protoregistry.GlobalTypes.RegisterMessage(dynamicpb.NewMessageType(file.Messages().Get(i))); err != nil {
 			panic(err)
@@ -85,7 +81,20 @@ func init() {
 // registerService makes a service of the package oncegrpc.test.v1 known, as a linked
 // .pb.go file does. Its name must be new in the program.
 func registerService(name string, methods []toolMethod) {
-	service := &descriptorpb.ServiceDescriptorProto{Name: proto.String(name)}
+	registerServiceOf(name, methods, nil, func(toolMethod) string { return "Response" })
+}
+
+// registerServiceOf does so for methods that take a message which comes with the service,
+// nil for a Request, and whose answers are what output says.
+func registerServiceOf(name string, methods []toolMethod, input *descriptorpb.DescriptorProto, output func(toolMethod) string) {
+	file := &descriptorpb.FileDescriptorProto{
+		Name: proto.String("oncegrpc/test/v1/" + strings.ToLower(name) + ".proto"), Package: proto.String("oncegrpc.test.v1"), Syntax: proto.String("proto3"),
+		Dependency: []string{"oncegrpc/test/v1/messages.proto"}, Service: []*descriptorpb.ServiceDescriptorProto{{Name: proto.String(name)}},
+	}
+	takes := "Request"
+	if input != nil {
+		takes, file.MessageType = input.GetName(), []*descriptorpb.DescriptorProto{input}
+	}
 	for _, m := range methods {
 		options := &descriptorpb.MethodOptions{}
 		if m.level != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN {
@@ -94,17 +103,15 @@ func registerService(name string, methods []toolMethod) {
 		if m.option != nil {
 			proto.SetExtension(options, oncedv1.E_Guard, m.option)
 		}
-		service.Method = append(service.Method, &descriptorpb.MethodDescriptorProto{
-			Name: proto.String(m.name), InputType: proto.String(".oncegrpc.test.v1.Request"), OutputType: proto.String(".oncegrpc.test.v1.Response"),
-			Options: options, ServerStreaming: proto.Bool(m.streams),
+		file.Service[0].Method = append(file.Service[0].Method, &descriptorpb.MethodDescriptorProto{
+			Name: proto.String(m.name), Options: options, ServerStreaming: proto.Bool(m.streams),
+			InputType: proto.String(".oncegrpc.test.v1." + takes), OutputType: proto.String(".oncegrpc.test.v1." + output(m)),
 		})
 	}
-	register(&descriptorpb.FileDescriptorProto{
-		Name: proto.String("oncegrpc/test/v1/" + strings.ToLower(name) + ".proto"), Package: proto.String("oncegrpc.test.v1"), Syntax: proto.String("proto3"),
-		Dependency: []string{"oncegrpc/test/v1/messages.proto"}, Service: []*descriptorpb.ServiceDescriptorProto{service},
-	})
+	register(file)
 }
 
+// register makes a file known.
 func register(fd *descriptorpb.FileDescriptorProto) protoreflect.FileDescriptor {
 	file, err := protodesc.NewFile(fd, protoregistry.GlobalFiles)
 	if err == nil {

@@ -13,6 +13,10 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/onced/onced/client"
+	"github.com/onced/onced/client/oncetest"
+	oncedv1 "github.com/onced/onced/gen/onced/v1"
 )
 
 var errTooMuch = errors.New("amount: at most 10 since this release")
@@ -41,7 +45,7 @@ func wantRejected(t *testing.T, a answer) {
 }
 
 // record is the one operation that is stored, without what passes by itself.
-func (r *rig) record() *details {
+func (r *rig) record() *oncedv1.OperationDetails {
 	op := r.only()
 	op.GetOperation().LeaseRemaining = nil
 	return op
@@ -60,17 +64,17 @@ func TestTightenedValidation(t *testing.T) {
 		check   func(*testing.T, answer)
 	}{
 		"completed": {nil, func(t *testing.T, a answer) {
-			wantOutcome(t, a, OutcomeReplayed)
+			a.wantOutcome(t, OutcomeReplayed)
 			if text(a.resp, "id") != "first" || !replayedIn(a.resp) {
 				t.Errorf("the answer is %v", a.resp)
 			}
 		}},
-		"failed": {finalError(final.Err()), func(t *testing.T, a answer) {
+		"failed": {client.Final(final.Err()), func(t *testing.T, a answer) {
 			a.wantStatus(t, final)
 			a.wantMarked(t, OutcomeReplayed, "k")
 		}},
 		"unresolved": {errors.New("lost"), func(t *testing.T, a answer) { a.wantUnresolved(t, "DECLARED") }},
-		"released":   {notExecutedError("not now"), wantRejected},
+		"released":   {client.NotExecuted(status.Error(codes.NotFound, "not now")), wantRejected},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := newRig(t)
@@ -89,7 +93,7 @@ func TestTightenedValidation(t *testing.T) {
 			}
 			// Other arguments under the key are told so, valid or not; a released one too.
 			a := after.send("Flagged", request("amount", 60), MetadataKey, "k")
-			wantRefused(t, a, codes.FailedPrecondition, "FINGERPRINT_MISMATCH")
+			a.wantRefused(t, codes.FailedPrecondition, "FINGERPRINT_MISMATCH")
 			if is := after.record(); !proto.Equal(was, is) {
 				t.Errorf("after a mismatch, the record is\n%v", is)
 			}
@@ -110,13 +114,13 @@ func TestTightenedValidationWhileInProgress(t *testing.T) {
 	<-begun
 	after := newRigOn(t, before.onced, nil, WithValidation(atMostTen))
 	a := after.send("Pay", request("amount", 50), MetadataKey, "k")
-	wantRefused(t, a, codes.Aborted, reasonInProgress)
+	a.wantRefused(t, codes.Aborted, reasonInProgress)
 	if retry, ok := detailOf(a.err, func(*errdetails.RetryInfo) bool { return true }); !ok || retry.GetRetryDelay().AsDuration() <= 0 {
 		t.Errorf("RetryInfo: %v", retry)
 	}
 	close(finish)
-	wantOutcome(t, <-first, OutcomeExecuted)
-	wantOutcome(t, after.send("Pay", request("amount", 50), MetadataKey, "k"), OutcomeReplayed)
+	(<-first).wantOutcome(t, OutcomeExecuted)
+	after.send("Pay", request("amount", 50), MetadataKey, "k").wantOutcome(t, OutcomeReplayed)
 	after.wantRuns(0)
 }
 
@@ -128,8 +132,8 @@ func TestRejectedRequestsAreNotStored(t *testing.T) {
 		wantRejected(t, r.send("Pay", request("amount", 50), MetadataKey, "k"))
 	}
 	r.wantNothing()
-	wantOutcome(t, r.send("Pay", request("amount", 5), MetadataKey, "k"), OutcomeExecuted)
-	wantRefused(t, r.send("Pay", request("amount", 50), MetadataKey, "k"), codes.FailedPrecondition, "FINGERPRINT_MISMATCH")
+	r.send("Pay", request("amount", 5), MetadataKey, "k").wantOutcome(t, OutcomeExecuted)
+	r.send("Pay", request("amount", 50), MetadataKey, "k").wantRefused(t, codes.FailedPrecondition, "FINGERPRINT_MISMATCH")
 	r.wantRuns(1)
 }
 
@@ -168,7 +172,7 @@ func TestErrorsOfValidation(t *testing.T) {
 			for _, method := range []string{"Pay", "Read", "Off", "Optional"} {
 				a := r.send(method, request())
 				if method == "Pay" {
-					wantRefused(t, a, codes.InvalidArgument, reasonKeyRequired)
+					a.wantRefused(t, codes.InvalidArgument, reasonKeyRequired)
 					a = r.send(method, request(), MetadataKey, "k")
 				}
 				a.wantStatus(t, c.want)
@@ -184,7 +188,7 @@ func TestValidationWhileOncedIsDown(t *testing.T) {
 	r := newRig(t, WithValidation(atMostTen), WithClaimTimeout(50*time.Millisecond))
 	r.onced.Down()
 	a := r.send("Pay", request("amount", 50), MetadataKey, "k")
-	wantRefused(t, a, codes.Unavailable, reasonUnavailable)
+	a.wantRefused(t, codes.Unavailable, reasonUnavailable)
 	wantRejected(t, r.send("Off", request("amount", 50))) // needs no onced
 	r.onced.Up()
 	wantRejected(t, r.send("Pay", request("amount", 50), MetadataKey, "k"))
@@ -199,16 +203,16 @@ func TestValidationComesAfterTheCaller(t *testing.T) {
 		return atMostTen(ctx, req)
 	}
 	known := staff()
-	r := newStaffedRig(t, newOnced(t), known, WithSubject(userOf), WithNamespace(tenantOf), WithValidation(counting))
+	r := newStaffedRig(t, oncetest.New(t), known, WithSubject(userOf), WithNamespace(tenantOf), WithValidation(counting))
 	if a := r.as("none", "Pay", "k", request("amount", 50)); status.Code(a.err) != codes.PermissionDenied {
 		t.Errorf("a caller without a namespace: %v", a.err)
 	}
 	if n := validated.Load(); n != 0 {
 		t.Errorf("validated %d times for nobody", n)
 	}
-	wantOutcome(t, r.as("a1", "Pay", "k", request("amount", 5)), OutcomeExecuted)
+	r.as("a1", "Pay", "k", request("amount", 5)).wantOutcome(t, OutcomeExecuted)
 	a := r.as("b", "Pay", "k", request("amount", 50))
-	wantRefused(t, a, codes.PermissionDenied, "SUBJECT_MISMATCH")
+	a.wantRefused(t, codes.PermissionDenied, "SUBJECT_MISMATCH")
 	wantRejected(t, r.as("g", "Pay", "k", request("amount", 50)))
 }
 
@@ -232,7 +236,7 @@ func TestChangingRequestsChangesNoIdentity(t *testing.T) {
 		return response("id", "first"), nil
 	})
 	for _, want := range []string{OutcomeExecuted, OutcomeReplayed, OutcomeReplayed} {
-		wantOutcome(t, r.send("Field", request("account", "a", "amount", 5, "request_id", "k")), want)
+		r.send("Field", request("account", "a", "amount", 5, "request_id", "k")).wantOutcome(t, want)
 	}
 	r.wantRuns(1)
 }

@@ -93,27 +93,34 @@ type Guard struct {
 	// crm.v1.Tickets/CreateTicket. Set it to the old name when the method is
 	// renamed or moved: under another name all keys are new ones.
 	Method string `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"`
-	// The lease of the claims. Unset means the namespace's default. It is
-	// renewed for as long as the handler runs, so it need not be as long as that.
+	// The lease of the claims, from 1 s to 24 h and within the namespace's
+	// policy. Unset means the namespace's default. It is renewed for as long as
+	// the handler runs, so it need not be as long as that.
 	Lease *durationpb.Duration `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`
 	// A string field of the request that may carry the key, as a path of field
-	// names like "request_id" or "header.request_id". A key in the metadata must
-	// be the same. The field is not part of the arguments' fingerprint.
+	// names like "request_id" or "header.request_id", none of them repeated. A
+	// key in the metadata must be the same. An empty field is no key, unless it
+	// has presence: then it is a bad one. The field is not part of the arguments'
+	// fingerprint.
 	KeyField string `protobuf:"bytes,4,opt,name=key_field,json=keyField,proto3" json:"key_field,omitempty"`
-	// A bool field of the response, which is set in replays and in nothing else,
-	// for callers that see no headers. The stored response is not touched.
+	// A bool field of the response, by its name, which the guard sets in replays
+	// and in nothing else, for callers that see no headers. It is not repeated,
+	// and in no oneof. The stored response is not touched, and a failure has no
+	// such field.
 	ReplayedField string `protobuf:"bytes,5,opt,name=replayed_field,json=replayedField,proto3" json:"replayed_field,omitempty"`
 	// The fields of the request that make its identity, as paths. Calls that
-	// differ in others alone are the same call. Excludes ignored_fields.
+	// differ in others alone are the same call. Unset means all of them. Excludes
+	// ignored_fields; the field of the key may not be among them.
 	IdentityFields []string `protobuf:"bytes,6,rep,name=identity_fields,json=identityFields,proto3" json:"identity_fields,omitempty"`
 	// Fields of the request that may differ between the tries of one call, such
 	// as a trace id, as paths.
 	IgnoredFields []string `protobuf:"bytes,7,rep,name=ignored_fields,json=ignoredFields,proto3" json:"ignored_fields,omitempty"`
 	// Codes by which the handler says that it certainly had no effect, spelt as
 	// in a service config: "INVALID_ARGUMENT". Only they, and an error that is
-	// marked so, release the operation for the next try. OK is refused, and so
-	// are UNKNOWN, CANCELLED and DEADLINE_EXCEEDED, which errors have that nobody
-	// has classified.
+	// marked so, release the operation for the next try of the same request; of
+	// joined errors, if all of them do. OK is refused, and so are UNKNOWN,
+	// CANCELLED and DEADLINE_EXCEEDED, which errors have that nobody has
+	// classified.
 	NotExecutedCodes []string `protobuf:"bytes,8,rep,name=not_executed_codes,json=notExecutedCodes,proto3" json:"not_executed_codes,omitempty"`
 	// An attempt whose outcome is not known may be followed by another one,
 	// because a second execution changes nothing. The handler then runs under a
