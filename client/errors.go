@@ -24,7 +24,7 @@ type InProgress struct {
 // Error says what is known and what to do.
 func (e *InProgress) Error() string {
 	return fmt.Sprintf("%s is in progress%s since %s and its outcome is not known yet; ask again under the same key, at the latest after %v",
-		operation(e.Key, e.Method), by(e.Holder), stamp(e.Since), e.RetryAfter)
+		operation(e.Key, e.Method), by(e.Holder), stamp(e.Since), e.RetryAfter.Round(time.Millisecond))
 }
 
 // Unresolved is the error of a call whose operation was claimed before, and
@@ -55,7 +55,7 @@ func (e *Unresolved) Error() string {
 		text += fmt.Sprintf("; a takeover was refused (%s)", strings.TrimPrefix(e.TakeoverRefused.String(), "TAKEOVER_REFUSED_"))
 	}
 	if e.RetryAfter > 0 {
-		text += fmt.Sprintf("; it may be taken over in %v", e.RetryAfter)
+		text += fmt.Sprintf("; it may be taken over in %v", e.RetryAfter.Round(time.Millisecond))
 	}
 	if e.Err != nil {
 		text += "; why it was not found out: " + e.Err.Error()

@@ -96,6 +96,11 @@ func detailed(r reason, message string, facts map[string]string, more ...protoad
 	return s.Err()
 }
 
+// factsOf names an operation in an ErrorInfo.
+func factsOf(op client.Call) map[string]string {
+	return map[string]string{"key": op.Key, "method": op.Method}
+}
+
 // retryAfter is the detail that says when another try makes a difference.
 func retryAfter(d time.Duration) protoadapt.MessageV1 {
 	return &errdetails.RetryInfo{RetryDelay: durationpb.New(d)}
@@ -104,7 +109,7 @@ func retryAfter(d time.Duration) protoadapt.MessageV1 {
 // refused is the status of a call whose handler did not run, because of an error of the
 // client.
 func (c *call) refused(ctx context.Context, op client.Call, err error) error {
-	facts := map[string]string{"key": op.Key, "method": c.name}
+	facts := factsOf(op)
 	with := func(more map[string]string) map[string]string {
 		maps.Copy(facts, more)
 		return facts

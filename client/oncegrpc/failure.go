@@ -53,7 +53,7 @@ func (m *method) declares(err error) bool {
 
 // failureOf is the status that a stored failure is replayed as. One that was not stored
 // by a guard, or whose details are gone, still has its code and message.
-func failureOf(m *method, f *client.Failed) error {
+func failureOf(op client.Call, f *client.Failed) error {
 	stored := &rpcstatus.Status{}
 	if f.Details != nil && client.DecodePayload(f.Details, stored) == nil && stored.GetCode() != int32(codes.OK) {
 		return status.ErrorProto(stored)
@@ -61,5 +61,7 @@ func failureOf(m *method, f *client.Failed) error {
 	if code, ok := rpccode.Code_value[f.Code]; ok && code != int32(codes.OK) {
 		return status.Error(codes.Code(code), f.Message)
 	}
-	return detailed(reasonFailed, f.Message, map[string]string{"key": f.Key, "method": m.name, "code": f.Code})
+	facts := factsOf(op)
+	facts["code"] = f.Code
+	return detailed(reasonFailed, f.Message, facts)
 }

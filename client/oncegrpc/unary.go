@@ -159,8 +159,7 @@ func (c *call) once(ctx context.Context, op client.Call) (any, error) {
 	case failed != nil:
 		return nil, failed
 	case errors.As(err, &lost):
-		return nil, refuse(ctx, detailed(reasonClaimLost, "it was executed, but its claim was lost before that was reported, so somebody else may have executed it too; ask again under the same key for the answer that counts: "+lost.Error(),
-			map[string]string{"key": op.Key, "method": op.Method}))
+		return nil, refuse(ctx, detailed(reasonClaimLost, "it was executed, but its claim was lost before that was reported, so somebody else may have executed it too; ask again under the same key for the answer that counts: "+lost.Error(), factsOf(op)))
 	}
 	return resp, nil
 }
@@ -218,7 +217,7 @@ func (c *call) earlier(ctx context.Context, op client.Call, out client.Outcome[p
 	switch {
 	case errors.As(err, &failed):
 		mark(ctx, OutcomeReplayed, op.Key, failed.FirstClaimedAt)
-		return nil, failureOf(c.method, failed)
+		return nil, failureOf(op, failed)
 	case errors.As(err, &unavailable):
 		mark(ctx, OutcomeReplayed, op.Key, unavailable.FirstClaimedAt)
 		return nil, refuse(ctx, c.refused(ctx, op, err))
@@ -228,8 +227,7 @@ func (c *call) earlier(ctx context.Context, op client.Call, out client.Outcome[p
 	resp := out.Value
 	if name := resp.ProtoReflect().Descriptor().FullName(); c.output != "" && name != c.output {
 		mark(ctx, OutcomeReplayed, op.Key, out.FirstClaimedAt)
-		return nil, refuse(ctx, detailed(reasonResultUnavailable, "it was executed, and answered with a "+string(name)+", which this release does not send; nothing was executed now: get the result from where the effect happened",
-			map[string]string{"key": op.Key, "method": op.Method}))
+		return nil, refuse(ctx, detailed(reasonResultUnavailable, "it was executed, and answered with a "+string(name)+", which this release does not send; nothing was executed now: get the result from where the effect happened", factsOf(op)))
 	}
 	if c.replayed != "" {
 		setReplayed(resp.ProtoReflect(), c.replayed)
