@@ -185,9 +185,12 @@ func newMessage(t reflect.Type, p *oncedv1.Payload) (proto.Message, error) {
 	if t.Kind() != reflect.Interface {
 		return reflect.Zero(t).Interface().(proto.Message).ProtoReflect().New().Interface(), nil
 	}
-	_, params, err := mime.ParseMediaType(p.GetContentType())
+	media, params, err := mime.ParseMediaType(p.GetContentType())
 	if err != nil {
 		return nil, fmt.Errorf("content type %q: %w", p.GetContentType(), err)
+	}
+	if media != ContentTypeProto {
+		return nil, fmt.Errorf("content type %q was stored, a protobuf message was asked for", p.GetContentType())
 	}
 	mt, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName(params[messageType]))
 	if err != nil {

@@ -90,9 +90,13 @@ func (d *declaration) Error() string { return d.err.Error() }
 func (d *declaration) Unwrap() error { return d.err }
 
 // GRPCStatus is the status of the error that is marked, as a gRPC server would send it.
-// Without it the mark would show in the message.
+// Without it the mark would show in the message. An error that has no status has the code
+// that [FinalWith] gave it, if that is gRPC's.
 func (d *declaration) GRPCStatus() *status.Status {
 	s, ok := status.FromError(d.err)
+	if code := rpccode.Code_value[d.failure.GetCode()]; !ok && code != 0 {
+		return status.New(codes.Code(code), d.err.Error())
+	}
 	if !ok {
 		s = status.FromContextError(d.err)
 	}

@@ -23,8 +23,8 @@ type InProgress struct {
 
 // Error says what is known and what to do.
 func (e *InProgress) Error() string {
-	return fmt.Sprintf("%s is in progress%s since %s and its outcome is not known yet; ask again under the same key, at the latest after %v",
-		operation(e.Key, e.Method), by(e.Holder), stamp(e.Since), e.RetryAfter.Round(time.Millisecond))
+	return fmt.Sprintf("%s is in progress%s since %s and its outcome is not known yet; ask again under the same key",
+		operation(e.Key, e.Method), by(e.Holder), stamp(e.Since))
 }
 
 // Unresolved is the error of a call whose operation was claimed before, and

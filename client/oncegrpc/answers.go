@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -35,7 +36,7 @@ const (
 // What [HeaderOutcome] says.
 const (
 	OutcomeExecuted    = "executed"     // the handler ran for this call; its error may leave the outcome unknown
-	OutcomeReplayed    = "replayed"     // it ran for an earlier call, and this is that call's answer
+	OutcomeReplayed    = "replayed"     // it ran for an earlier call, and this is that call's answer, or why that cannot be given
 	OutcomeNotExecuted = "not-executed" // the handler ran and said that it had no effect
 	OutcomeUnprotected = "unprotected"  // the handler ran, and the call carried no key
 )
@@ -81,9 +82,9 @@ func (r reason) code() codes.Code {
 	return codes.FailedPrecondition
 }
 
-// refusal is the status of a call that was refused.
-func refusal(r reason, format string, args ...any) error {
-	return detailed(r, fmt.Sprintf(format, args...), nil)
+// refusal is the status of a call of the method that was refused.
+func (m *method) refusal(r reason, format string, args ...any) error {
+	return detailed(r, fmt.Sprintf(format, args...), map[string]string{"method": m.name})
 }
 
 // detailed is a status with an ErrorInfo, and more details.
@@ -95,6 +96,10 @@ func detailed(r reason, message string, facts map[string]string, more ...protoad
 	}
 	return s.Err()
 }
+
+// mostHandlers is how long most handlers take at most: it is worth while to ask again after
+// that about one that is in progress, long before its lease is over.
+const mostHandlers = time.Second
 
 // factsOf names an operation in an ErrorInfo.
 func factsOf(op client.Call) map[string]string {
@@ -123,22 +128,30 @@ func (c *call) refused(ctx context.Context, op client.Call, err error) error {
 	switch {
 	case errors.As(err, &inProgress):
 		return detailed(reasonInProgress, inProgress.Error(), with(map[string]string{
-			"holder": inProgress.Holder, "since": stamp(inProgress.Since),
-		}), retryAfter(inProgress.RetryAfter))
+			"holder": inProgress.Holder, "since": stamp(inProgress.Since), "lease_end": stamp(inProgress.LeaseEnd),
+		}), retryAfter(min(inProgress.RetryAfter, mostHandlers)))
 	case errors.As(err, &unresolved):
 		var more []protoadapt.MessageV1
 		if unresolved.RetryAfter > 0 {
 			more = append(more, retryAfter(unresolved.RetryAfter))
 		}
-		return detailed(reasonUnresolved, unresolved.Error(), with(map[string]string{
+		message := unresolved.Error()
+		if c.safeToRerun && unresolved.RetryAfter > 0 {
+			message = fmt.Sprintf("key %q of method %q is unresolved: an earlier try may have had its effect; nothing was executed now: the method is safe to run again, so ask again under the same key in %v",
+				op.Key, op.Method, unresolved.RetryAfter.Round(time.Millisecond))
+		}
+		return detailed(reasonUnresolved, message, with(map[string]string{
 			"unresolved_reason": strings.TrimPrefix(unresolved.Reason.String(), "REASON_"),
 			"attempt":           strconv.FormatUint(uint64(unresolved.Attempt), 10),
 			"first_claim_time":  stamp(unresolved.FirstClaimedAt),
 			"claim_time":        stamp(unresolved.ClaimedAt), "holder": unresolved.Holder,
 		}), more...)
+	case errors.As(err, &mismatch) && mismatch.Reason == onced.RefusedSubject:
+		return detailed(reason(mismatch.Reason), fmt.Sprintf("key %q of method %q stands for somebody else's call; nothing was executed: use a key of your own",
+			op.Key, op.Method), facts)
 	case errors.As(err, &mismatch):
 		return detailed(reason(mismatch.Reason), fmt.Sprintf("key %q of method %q was first used otherwise (%s); nothing was executed: repeat the first call as it was, or use a new key for a new intent",
-			op.Key, c.name, mismatch.Reason), facts)
+			op.Key, op.Method, mismatch.Reason), facts)
 	case errors.As(err, &unavailable):
 		return detailed(reasonResultUnavailable, unavailable.Error(), with(map[string]string{
 			"first_claim_time": stamp(unavailable.FirstClaimedAt), "size": strconv.FormatUint(unavailable.Size, 10),
@@ -175,7 +188,12 @@ func (c *call) unclaimed(ctx context.Context, op client.Call, facts map[string]s
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	if r == reasonUnavailable {
-		c.log.WarnContext(ctx, "a call was refused because onced gave no right to execute it", "namespace", op.Namespace, "key", op.Key, "method", op.Method, "error", err)
+		level := slog.LevelWarn
+		switch code {
+		case codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument:
+			level = slog.LevelError // it does not pass by itself
+		}
+		c.log.Log(ctx, level, "a call was refused because onced gave no right to execute it", "namespace", op.Namespace, "key", op.Key, "method", op.Method, "error", err)
 		return detailed(r, "the service could not make sure that this call is executed at most once, so nothing was executed: try again under the same key", facts, more...)
 	}
 	return detailed(r, status.Convert(err).Message(), facts, more...)

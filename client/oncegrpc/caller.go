@@ -2,12 +2,11 @@ package oncegrpc
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/onced/onced"
 	"github.com/onced/onced/client"
@@ -54,12 +53,20 @@ func WithStep(step string) grpc.CallOption { return stepOption{step: step} }
 func UnaryClientInterceptor() grpc.UnaryClientInterceptor {
 	known := &methods{}
 	return func(ctx context.Context, full string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		ctx, err := known.of(full).keyed(ctx, req, opts)
+		m := known.of(full)
+		ctx, err := m.keyed(ctx, req, opts)
 		if err != nil {
-			return status.Errorf(codes.InvalidArgument, "oncegrpc: nothing was sent: %s", status.Convert(err).Message())
+			return m.notSent(err)
 		}
 		return invoke(ctx, full, req, reply, cc, opts...)
 	}
+}
+
+// notSent refuses a call that cannot have a key.
+func (m *method) notSent(err error) error {
+	bad := &keyError{reason: reasonKeyInvalid}
+	errors.As(err, &bad)
+	return m.refusal(bad.reason, "oncegrpc: nothing was sent: %v", err)
 }
 
 // keyed returns the context of a call with its key in the metadata.
@@ -83,7 +90,7 @@ func (m *method) keyed(ctx context.Context, req any, opts []grpc.CallOption) (co
 			return nil, err
 		}
 	case k.given && claim != nil && inbound(ctx, claim, []string{k.key}): // in the request: the metadata has lost it
-		return nil, refusal(reasonKeyInvalid, "the request carries, in the field of the key, the key of the operation that makes the call: two callers of yours may use the same one; clear the field and the key is derived, or say WithKey")
+		return nil, badKey(reasonKeyInvalid, "the request carries, in the field of the key, the key of the operation that makes the call: two callers of yours may use the same one; clear the field and the key is derived, or say WithKey")
 	case k.given: // it is sent in the header that can carry it
 	case claim != nil:
 		if step == "" {

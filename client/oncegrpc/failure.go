@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	rpccode "google.golang.org/genproto/googleapis/rpc/code"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -24,11 +25,29 @@ func statusOf(err error) *status.Status {
 	return s
 }
 
+// fromGuard tells whether a status is a guard's, or onced's, own. One that a handler
+// returns is about another call, which the handler has made.
+func fromGuard(s *status.Status) bool {
+	return slices.ContainsFunc(s.Details(), func(d any) bool {
+		info, ok := d.(*errdetails.ErrorInfo)
+		return ok && info.GetDomain() == errorDomain
+	})
+}
+
+// handedOn is the error of a handler as its caller gets it. What a guard said of another
+// call, that nothing was executed for example, is not true of this one.
+func handedOn(err error) error {
+	s := statusOf(err)
+	if client.IsNotExecuted(err) || !fromGuard(s) {
+		return err
+	}
+	return status.Error(s.Code(), "a call that the handler made was refused: "+s.Message())
+}
+
 // classified is what an error of the handler means for the operation. A final failure is
 // stored as the status that its caller gets.
 func (m *method) classified(err error) error {
-	s := statusOf(err)
-	switch {
+	switch s := statusOf(handedOn(err)); {
 	case client.IsFinal(err):
 		return client.FinalWith(errors.New(s.Message()), rpccode.Code(s.Code()).String(), s.Proto())
 	case m.declares(err):
@@ -39,9 +58,11 @@ func (m *method) classified(err error) error {
 
 // declares tells whether an error has a code by which the method says that it had no
 // effect. Of joined errors all must say so: one beside it may be that of another effect.
+// What a guard said of another call says nothing of this one.
 func (m *method) declares(err error) bool {
 	if e, ok := err.(interface{ GRPCStatus() *status.Status }); ok {
-		return slices.Contains(m.notExecuted, e.GRPCStatus().Code())
+		s := e.GRPCStatus()
+		return slices.Contains(m.notExecuted, s.Code()) && !fromGuard(s)
 	}
 	if e, ok := err.(interface{ Unwrap() []error }); ok {
 		silent := func(err error) bool { return !client.IsNotExecuted(err) && !m.declares(err) }
@@ -63,5 +84,5 @@ func failureOf(op client.Call, f *client.Failed) error {
 	}
 	facts := factsOf(op)
 	facts["code"] = f.Code
-	return detailed(reasonFailed, f.Message, facts)
+	return detailed(reasonFailed, f.Error(), facts)
 }

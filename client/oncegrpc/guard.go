@@ -106,8 +106,15 @@ func NewGuard(c *client.Client, opts ...Option) *Guard {
 	for _, o := range opts {
 		o(g)
 	}
-	g.misconfigured = errors.Join(g.timesWrong(), g.authenticationMissing())
+	g.misconfigured = errors.Join(g.clientMissing(), g.timesWrong(), g.authenticationMissing())
 	return g
+}
+
+func (g *Guard) clientMissing() error {
+	if g.client == nil {
+		return errors.New("there is no client: give NewGuard one")
+	}
+	return nil
 }
 
 func (g *Guard) timesWrong() error {

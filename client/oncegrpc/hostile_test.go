@@ -108,7 +108,7 @@ func TestClaimsThatAreLostBeforeTheyAreGiven(t *testing.T) {
 // What is sent is what is stored, also where the service goes on to change it.
 func TestResponsesThatAreSharedAreSentAsTheyAreStored(t *testing.T) {
 	inBubbleOf(t, func(t *testing.T, s *oncetest.Server) {
-		r := newRigOn(t, s, nil)
+		r := newRigOn(t, s, nil, WithWait(time.Minute))
 		shared := response("id", "first")
 		r.handle(func(context.Context, string, *dynamicpb.Message) (proto.Message, error) {
 			s.Down()

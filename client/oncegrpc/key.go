@@ -2,6 +2,7 @@ package oncegrpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"google.golang.org/grpc/metadata"
@@ -24,10 +25,22 @@ type givenKey struct {
 	given bool
 }
 
+// keyError says what is wrong with the key of a call.
+type keyError struct {
+	reason reason
+	text   string
+}
+
+func (e *keyError) Error() string { return e.text }
+
+func badKey(r reason, format string, args ...any) error {
+	return &keyError{r, fmt.Sprintf(format, args...)}
+}
+
 // add takes a key from another place.
 func (k *givenKey) add(key string) error {
 	if k.given && k.key != key {
-		return refusal(reasonKeyAmbiguous, "the call carries two different keys; send one, in the metadata or in its field of the request")
+		return badKey(reasonKeyAmbiguous, "it carries two different keys; send one, in the metadata or in its field of the request")
 	}
 	k.key, k.given = key, true
 	return nil
@@ -49,7 +62,7 @@ func (m *method) keyOf(md metadata.MD, req any) (givenKey, error) {
 		return k, nil
 	}
 	if err := onced.ValidateKey(k.key); err != nil {
-		return k, refusal(reasonKeyInvalid, "the key of the call cannot be used: %v", err)
+		return k, badKey(reasonKeyInvalid, "its key cannot be used: %v", err)
 	}
 	return k, nil
 }
@@ -60,7 +73,7 @@ func keyInMetadata(md metadata.MD) (givenKey, error) {
 	for _, name := range []string{MetadataKey, MetadataKeyBin} {
 		values := md.Get(name)
 		if len(values) > 1 {
-			return k, refusal(reasonKeyAmbiguous, "the metadata %s is there %d times; send it once", name, len(values))
+			return k, badKey(reasonKeyAmbiguous, "it carries the metadata %s %d times; send it once", name, len(values))
 		}
 		for _, key := range values {
 			if err := k.add(key); err != nil {
@@ -143,21 +156,30 @@ func incoming(ctx context.Context) metadata.MD {
 	return md
 }
 
+// keyRefused refuses a call for its key.
+func (m *method) keyRefused(err error) error {
+	bad := new(keyError)
+	if !errors.As(err, &bad) {
+		return err
+	}
+	return m.refusal(bad.reason, "the call of %s was refused and nothing was executed: %s", m.name, bad.text)
+}
+
 // keyRequired refuses a call without a key.
 func (m *method) keyRequired() error {
 	where := fmt.Sprintf("send the metadata %s (or %s)", MetadataKey, MetadataKeyBin)
 	if m.keyField != nil {
 		where += ", or set the key's field of the request"
 	}
-	return refusal(reasonKeyRequired, "%s has side effects and the call carries no key; nothing was executed: %s, the same in every try of one intent", m.name, where)
+	return m.refusal(reasonKeyRequired, "%s is executed once for each key, and the call carries none; nothing was executed: %s, the same in every try of one intent", m.name, where)
 }
 
 // keyNotGuarded refuses a call whose caller relies on a guard that is not there.
 func (m *method) keyNotGuarded() error {
-	return refusal(reasonKeyNotGuarded, "the call carries a key, but %s is not guarded, so the key would protect nothing; nothing was executed: send no key, or have the service guard the method", m.name)
+	return m.refusal(reasonKeyNotGuarded, "the call carries a key, but %s is not guarded, so the key would protect nothing; nothing was executed: send no key, or have the service guard the method", m.name)
 }
 
 // cannotWork refuses a call whose guard was told something impossible.
 func (m *method) cannotWork(err error) error {
-	return refusal(reasonMisconfigured, "the guard of %s cannot work, so nothing was executed: %v", m.name, err)
+	return m.refusal(reasonMisconfigured, "the guard of %s cannot work, so nothing was executed: %v", m.name, err)
 }

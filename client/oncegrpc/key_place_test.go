@@ -125,9 +125,7 @@ func TestEmptyFieldWithPresence(t *testing.T) {
 	set := dynamicpb.NewMessage(desc)
 	set.Set(desc.Fields().Get(0), desc.Fields().Get(0).Default())
 	_, err := m.keyOf(nil, set)
-	if info, _ := infoOf(err); info.GetReason() != string(reasonKeyInvalid) {
-		t.Errorf("set to nothing: %v", err)
-	}
+	wantInfo(t, m.keyRefused(err), codes.InvalidArgument, reasonKeyInvalid)
 }
 
 // rawHTTP calls Pay with headers that no gRPC library would send. It returns the

@@ -30,5 +30,5 @@ func (g *Guard) StreamServerInterceptor() grpc.StreamServerInterceptor {
 
 // streamRefused refuses a stream that would have to be guarded.
 func (m *method) streamRefused() error {
-	return refusal(reasonStream, "%s streams and has side effects, and a stream cannot be replayed; nothing was executed: offer a unary method, or have the service set MODE_OFF", m.name)
+	return m.refusal(reasonStream, "%s streams and has side effects, and a stream cannot be replayed; nothing was executed: offer a unary method, or have the service set MODE_OFF", m.name)
 }

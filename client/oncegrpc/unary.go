@@ -20,9 +20,10 @@ import (
 
 // UnaryServerInterceptor returns the interceptor that guards unary methods. It stands
 // inside of whatever decides who may call: authentication, authorisation, limits. What
-// refuses requests for what they hold belongs inside, or to [WithValidation], so that it
-// does not come between a caller and the answer to an earlier call. Interceptors
-// inside it run once for each execution, and not for replays.
+// refuses requests for what they hold is given to [WithValidation]: outside it would come
+// between a caller and the answer to an earlier call. Interceptors inside are part of
+// the handler: they run once for each execution and not for replays, and their errors mean
+// what the handler's mean.
 func (g *Guard) UnaryServerInterceptor() grpc.UnaryServerInterceptor {
 	g.unary.Store(true)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -54,7 +55,7 @@ func (c *call) answer(ctx context.Context, s stance) (any, error) {
 	case s == off:
 		return c.plain(ctx, c.handler)
 	case err != nil:
-		return nil, refuse(ctx, err)
+		return nil, refuse(ctx, c.keyRefused(err))
 	case s == guarded && !k.given:
 		return nil, refuse(ctx, c.keyRequired())
 	case !k.given:
@@ -112,11 +113,11 @@ func (c *call) operation(ctx context.Context, key string) (client.Call, error) {
 	}
 	msg, ok := c.req.(proto.Message)
 	if !ok {
-		return client.Call{}, refusal(reasonMisconfigured, "the request of %s is a %T and no protobuf message, so it cannot be told from others; nothing was executed", c.name, c.req)
+		return client.Call{}, c.refusal(reasonMisconfigured, "the request of %s is a %T and no protobuf message, so it cannot be told from others; nothing was executed", c.name, c.req)
 	}
 	arguments, err := fingerprint.Message(c.withoutKey(msg), c.arguments...)
 	if err != nil {
-		return client.Call{}, refusal(reasonArgumentsInvalid, "the request cannot be told from others; nothing was executed: %v", err)
+		return client.Call{}, c.refusal(reasonArgumentsInvalid, "the request cannot be told from others; nothing was executed: %v", err)
 	}
 	return client.Call{
 		Namespace: namespace, Key: key, Method: c.name, Subject: subject,
@@ -148,16 +149,16 @@ func (c *call) once(ctx context.Context, op client.Call) (any, error) {
 		return msg, nil
 	}
 	out, err := client.Do(ctx, c.client, op, run, c.options(client.ClaimTimeout(c.claimTimeout), client.NoWait())...)
-	if c.wait > 0 && !ran && errors.As(err, new(*client.InProgress)) {
+	if wait := c.waitUntil(ctx); wait > 0 && !ran && errors.As(err, new(*client.InProgress)) {
 		// Only now is there anything to wait for: an onced that does not answer is not
 		// waited for as long.
-		out, err = client.Do(ctx, c.client, op, run, c.options(client.ClaimTimeout(c.wait))...)
+		out, err = client.Do(ctx, c.client, op, run, c.options(client.ClaimTimeout(wait))...)
 	}
 	switch lost := new(client.ClaimLost); {
 	case !ran:
 		return c.earlier(ctx, op, out, err)
 	case failed != nil:
-		return nil, failed
+		return nil, handedOn(failed)
 	case errors.As(err, &lost):
 		return nil, refuse(ctx, detailed(reasonClaimLost, "it was executed, but its claim was lost before that was reported, so somebody else may have executed it too; ask again under the same key for the answer that counts: "+lost.Error(), factsOf(op)))
 	}
@@ -186,6 +187,18 @@ func (m *method) result(resp any) proto.Message {
 	}
 	msg, _ := resp.(proto.Message)
 	return msg
+}
+
+// answerTime is how long before its deadline a caller is told that it waits in vain.
+const answerTime = 250 * time.Millisecond
+
+// waitUntil is how long the call may wait for somebody who executes, so that its caller
+// still gets an answer.
+func (c *call) waitUntil(ctx context.Context) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		return min(c.wait, time.Until(end)-answerTime)
+	}
+	return c.wait
 }
 
 // options are those of a Do of the call, and how it claims.
