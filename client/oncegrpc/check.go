@@ -53,7 +53,6 @@ func (g *Guard) Check(server *grpc.Server) (unguarded []string, err error) {
 	if streams && !g.stream.Load() {
 		errs = append(errs, errors.New("the server has streams with side effects, and the guard's StreamServerInterceptor is not in use; give it to grpc.NewServer"))
 	}
-	slices.Sort(unguarded)
 	if err := errors.Join(errs...); err != nil {
 		return unguarded, fmt.Errorf("oncegrpc: %w", err)
 	}

@@ -49,6 +49,7 @@ func TestStreams(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			r.streamed("Feed", pairs...).wantRefused(t, codes.Unimplemented, reasonStream)
+			r.streamed("FeedOptional", pairs...).wantRefused(t, codes.Unimplemented, reasonStream)
 			if name == "none" {
 				r.wantNothing()
 				r.streamed("FeedOff", pairs...).wantOutcome(t, "")

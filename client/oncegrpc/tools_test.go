@@ -53,6 +53,7 @@ var toolMethods = []toolMethod{
 	{name: "Rerun", option: &oncedv1.Guard{SafeToRerun: true}},
 	{name: "Watch", level: readOnly, streams: true},
 	{name: "Feed", streams: true},
+	{name: "FeedOptional", option: &oncedv1.Guard{Mode: oncedv1.Guard_MODE_OPTIONAL}, streams: true},
 	{name: "FeedOff", option: &oncedv1.Guard{Mode: oncedv1.Guard_MODE_OFF}, streams: true},
 }
 
