@@ -113,7 +113,11 @@ func registerServiceOf(name string, methods []toolMethod, input *descriptorpb.De
 }
 
 // register makes a file known.
+// register makes a file known, once: with -count the tests run again in one program.
 func register(fd *descriptorpb.FileDescriptorProto) protoreflect.FileDescriptor {
+	if known, err := protoregistry.GlobalFiles.FindFileByPath(fd.GetName()); err == nil {
+		return known
+	}
 	file, err := protodesc.NewFile(fd, protoregistry.GlobalFiles)
 	if err == nil {
 		err = protoregistry.GlobalFiles.RegisterFile(file)
