@@ -46,6 +46,7 @@ type Client struct {
 	settleBudget time.Duration
 	log          *slog.Logger
 	generation   generationWatch
+	reconnecting reconnecting
 	pending      pendingSet
 }
 
@@ -106,7 +107,9 @@ func RefuseOnGenerationChange() Option {
 // a Time of 10 s, which is what the server lets clients have at the shortest, and a
 // Timeout of 3 s. Without it a connection that has died without a word swallows
 // renewals and reports until the system gives it up, which may be long after the
-// lease.
+// lease. Its pauses between attempts to connect should be bounded too, for example by
+// [grpc.WithConnectParams] with a MaxDelay of 5 s: after an outage holders have their lease,
+// at most a minute, to be heard of again.
 func New(conn grpc.ClientConnInterface, opts ...Option) *Client {
 	c := &Client{
 		conn:         conn,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -121,4 +122,37 @@ func TestOutageIsToldByTheHoldersOwnClock(t *testing.T) {
 			}
 		}
 	})
+}
+
+// onced is down for so long that the connection, by itself, would come back later than
+// holders have after the outage.
+func TestOutageLongerThanTheConnectionsPauses(t *testing.T) {
+	for _, down := range []time.Duration{11 * time.Minute, 17 * time.Minute, 23 * time.Minute, 29 * time.Minute, time.Hour} {
+		t.Run(down.String(), func(t *testing.T) {
+			inBubble(t, func(r *rig) {
+				done := make(chan error, 1)
+				go func() {
+					_, err := client.Do(r.Context(), r.Client, call("k"), func(context.Context, *client.Claim) (string, error) {
+						pass(down + 3*time.Minute)
+						return "first", nil
+					})
+					done <- err
+				}()
+				pass(5 * time.Second)
+				r.down()
+				pass(down)
+				r.up()
+				pass(35 * time.Second) // longer than the lease
+				conn := r.connect()    // of another process
+				defer conn.Close()
+				other := client.New(conn, client.WithLogger(slog.New(slog.DiscardHandler)))
+				_, err := client.Do(r.Context(), other, call("k"), r.once("again"), client.NoWait())
+				as[*client.InProgress](t, err)
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+				r.ran(0)
+			})
+		})
+	}
 }

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -107,12 +109,33 @@ func attempt[Req, Resp any](ctx context.Context, c *Client, timeout time.Duratio
 	return resp, err
 }
 
+// reconnecting is when a client's connection was last told to try again at once. It is
+// safe for concurrent use; the zero value is ready.
+type reconnecting struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
 // reconnect has the connection try again at once, if it has lost its server. Its own
 // pauses grow to two minutes in a long outage, which is longer than the time that a
 // server gives holders after it: those that still renew would lapse. The pauses of
 // exchange are bounded.
+//
+// gRPC goes through its subchannels without a lock here (ResetConnectBackoff), while it
+// makes and drops some under one. So it is told only while it waits in vain with those
+// that it has, by one goroutine at a time, and not often. A connection whose own pauses
+// are bounded needs none of this; see [New].
 func (c *Client) reconnect() {
-	if conn, ok := c.conn.(interface{ ResetConnectBackoff() }); ok {
+	conn, ok := c.conn.(interface {
+		GetState() connectivity.State
+		ResetConnectBackoff()
+	})
+	if !ok || conn.GetState() != connectivity.TransientFailure || !c.reconnecting.mu.TryLock() {
+		return
+	}
+	defer c.reconnecting.mu.Unlock()
+	if now := time.Now(); now.Sub(c.reconnecting.last) >= firstPause {
+		c.reconnecting.last = now
 		conn.ResetConnectBackoff()
 	}
 }

@@ -56,18 +56,23 @@ func inBubble(t *testing.T, f func(r *rig), change ...func(*onced.Policy)) {
 		for _, c := range change {
 			c(&r.policy)
 		}
-		conn, err := grpc.NewClient("passthrough:///bufconn", grpc.WithContextDialer(r.dial),
-			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableServiceConfig(),
-			grpc.WithUnaryInterceptor(r.faults.intercept))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.conn = conn
+		r.conn = r.connect()
 		r.Client = r.newClient()
 		r.up()
 		t.Cleanup(r.end)
 		f(r)
 	})
+}
+
+// connect makes a connection to the server, whether that is up or not.
+func (r *rig) connect() *grpc.ClientConn {
+	conn, err := grpc.NewClient("passthrough:///bufconn", grpc.WithContextDialer(r.dial),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableServiceConfig(),
+		grpc.WithUnaryInterceptor(r.faults.intercept))
+	if err != nil {
+		r.Fatal(err)
+	}
+	return conn
 }
 
 // newClient returns one more client over the rig's connection: another process.

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -72,10 +73,13 @@ func serve(ctx context.Context, cfg config, log *slog.Logger) error {
 	withdraw(cfg.readyFile) // of a process that was killed
 
 	// onced: a connection to it, and a client for the whole process. Keepalive has a
-	// connection that died without a word noticed before leases end. A real service has
-	// TLS here.
+	// connection that died without a word noticed before leases end, and short pauses have
+	// it back in time after an outage. A real service has TLS here.
+	pauses := backoff.DefaultConfig
+	pauses.MaxDelay = 5 * time.Second
 	conn, err := grpc.NewClient(cfg.onced,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: pauses, MinConnectTimeout: 5 * time.Second}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}))
 	if err != nil {
 		return err
