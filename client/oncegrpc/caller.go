@@ -2,7 +2,6 @@ package oncegrpc
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -64,9 +63,7 @@ func UnaryClientInterceptor() grpc.UnaryClientInterceptor {
 
 // notSent refuses a call that cannot have a key.
 func (m *method) notSent(err error) error {
-	bad := &keyError{reason: reasonKeyInvalid}
-	errors.As(err, &bad)
-	return m.refusal(bad.reason, "oncegrpc: nothing was sent: %v", err)
+	return m.refusal(reasonOf(err), "oncegrpc: nothing was sent: %v", err)
 }
 
 // keyed returns the context of a call with its key in the metadata.

@@ -82,7 +82,8 @@ func WithValidation(f ValidateFunc) Option { return func(g *Guard) { g.validate 
 func WithSelector(m selector.Matcher) Option { return func(g *Guard) { g.selected = m } }
 
 // WithWait has a call wait for the answer while somebody else executes its operation, up
-// to d and to the caller's deadline. The default is not to wait: the call is ABORTED.
+// to d and to 250 ms before the caller's deadline. The default is not to wait. A call that
+// has waited in vain, or does not wait, is ABORTED.
 func WithWait(d time.Duration) Option { return func(g *Guard) { g.wait = d } }
 
 // WithClaimTimeout sets how long the guard tries to get an answer of onced; the default

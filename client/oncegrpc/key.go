@@ -105,11 +105,11 @@ func (m *method) keyInRequest(req any) (key string, given bool) {
 	return "", false
 }
 
-// withoutKey is a request without the messages that are there for the key alone: in
-// another try, with the key in the metadata, they may not be there.
+// withoutKey is a request without its key, and without the messages that are there for the
+// key alone: in another try, with the key in the metadata, they may not be there.
 func (m *method) withoutKey(req proto.Message) proto.Message {
-	if len(m.keyField) < 2 {
-		return req // the fingerprint leaves the field out
+	if m.keyField == nil {
+		return req
 	}
 	req = proto.Clone(req)
 	clearKey(req.ProtoReflect(), m.keyField)
@@ -156,13 +156,16 @@ func incoming(ctx context.Context) metadata.MD {
 	return md
 }
 
+// reasonOf is the reason of an error about a key.
+func reasonOf(err error) reason {
+	bad := &keyError{reason: reasonKeyInvalid}
+	errors.As(err, &bad)
+	return bad.reason
+}
+
 // keyRefused refuses a call for its key.
 func (m *method) keyRefused(err error) error {
-	bad := new(keyError)
-	if !errors.As(err, &bad) {
-		return err
-	}
-	return m.refusal(bad.reason, "the call of %s was refused and nothing was executed: %s", m.name, bad.text)
+	return m.refusal(reasonOf(err), "the call of %s was refused and nothing was executed: %v", m.name, err)
 }
 
 // keyRequired refuses a call without a key.

@@ -197,8 +197,7 @@ func replayedFieldOf(output protoreflect.MessageDescriptor, name string) (protor
 	return fd.Name(), nil
 }
 
-// argumentsOf is what of a request makes its fingerprint. The key is not part of it: it
-// may come in the metadata in one try and in its field in the next.
+// argumentsOf is what of a request without its key makes its fingerprint.
 func argumentsOf(input protoreflect.MessageDescriptor, option *oncedv1.Guard) ([]fingerprint.Option, error) {
 	identity, ignored, key := option.GetIdentityFields(), option.GetIgnoredFields(), option.GetKeyField()
 	var arguments []fingerprint.Option
@@ -209,8 +208,6 @@ func argumentsOf(input protoreflect.MessageDescriptor, option *oncedv1.Guard) ([
 		return nil, fmt.Errorf("identity_fields: the field of the key, %q, names the call and is none of its arguments; leave it out", key)
 	case len(identity) > 0:
 		arguments = append(arguments, fingerprint.Identity(identity...))
-	case key != "":
-		arguments = append(arguments, fingerprint.Ignore(append(slices.Clone(ignored), key)...))
 	case len(ignored) > 0:
 		arguments = append(arguments, fingerprint.Ignore(ignored...))
 	}
