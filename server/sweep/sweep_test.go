@@ -222,7 +222,8 @@ func TestManyExpire(t *testing.T) {
 		close(done)
 		wg.Wait()
 
-		if batches := expired/batchSize + 1; claims < batches-1 {
+		// The last tick may come together with the end, and lose to it.
+		if batches := expired/batchSize + 1; claims < batches-2 {
 			t.Errorf("%d claims came between %d batches", claims, batches)
 		}
 		if got := b.store.largest.Load(); got != batchSize {
